@@ -3,10 +3,10 @@
  * The one interface to anything that can copy memory. A driver sees addresses,
  * never rooms, rings or plans.
  *
- * Life: probe -> open -> map regions, open channels -> submit/poll -> close channels, unmap -> close.
- * open/map/unmap/close run on the control thread, one at a time. A channel belongs to
- * one thread from channel_open to channel_close; channels are independent of each other.
- * A region must not be unmapped while a copy that touches it is in flight.
+ * Life: probe -> open -> map regions, open channels -> submit/poll -> close channels, unmap ->
+ * close. open/map/unmap/close run on the control thread, one at a time. A channel belongs to one
+ * thread from channel_open to channel_close; channels are independent of each other. A region must
+ * not be unmapped while a copy that touches it is in flight.
  */
 #ifndef KVF_DRIVERS_COPY_H
 #define KVF_DRIVERS_COPY_H
@@ -28,12 +28,13 @@ struct kvf_copy {
 };
 
 #define KVF_COPY_BATCH_MAX 64u /* copies in one submit */
-#define KVF_COPY_STREAM	   1u  /* bulk: will not be read soon, the cache need not keep it */
+#define KVF_COPY_STREAM    1u  /* bulk: will not be read soon, the cache need not keep it */
 
 struct kvf_copy_caps {
-	uint32_t max_channels;	/* that can be open at once */
+	uint32_t max_channels;  /* that can be open at once */
 	uint32_t channel_depth; /* batches in flight per channel */
-	char detail[128];	/* which kernel or devices, for people */
+	uint32_t per_lcore;     /* channels worth driving from one lcore; 0: all there are */
+	char detail[128];       /* which kernel or devices, for people */
 };
 
 struct kvf_copy_done {
@@ -42,7 +43,7 @@ struct kvf_copy_done {
 	uint32_t reserved;
 };
 
-struct kvf_copy_drv;	 /* one opened driver */
+struct kvf_copy_drv;     /* one opened driver */
 struct kvf_copy_channel; /* one thread's path into it */
 
 struct kvf_copy_ops {
@@ -59,17 +60,19 @@ struct kvf_copy_ops {
 		void **handle, struct kvf_err *err);
 	int (*unmap)(struct kvf_copy_drv *drv, void *handle, struct kvf_err *err);
 
-	int (*channel_open)(struct kvf_copy_drv *drv, struct kvf_copy_channel **ch,
-		struct kvf_err *err);
+	int (*channel_open)(
+		struct kvf_copy_drv *drv, struct kvf_copy_channel **ch, struct kvf_err *err);
 	void (*channel_close)(struct kvf_copy_channel *ch); /* nothing may be in flight */
 
-	/* Takes all n (1..KVF_COPY_BATCH_MAX) copies, or none: 0 or KVF_E_AGAIN when channel_depth batches are in
-	 * flight. `copies` may be reused on return. No malloc, no lock, no system call. */
+	/* Takes all n (1..KVF_COPY_BATCH_MAX) copies, or none: 0 or KVF_E_AGAIN when channel_depth
+	 * batches are in flight. `copies` may be reused on return. No malloc, no lock, no system
+	 * call. */
 	int (*submit)(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t n,
 		uint32_t flags, uint64_t tag);
 
-	/* Drives the channel and returns up to max finished batches, in any order. A finished batch has stopped
-	 * touching memory, and its bytes are visible to any thread that acquires after this returns. */
+	/* Drives the channel and returns up to max finished batches, in any order. A finished batch
+	 * has stopped touching memory, and its bytes are visible to any thread that acquires after
+	 * this returns. */
 	uint32_t (*poll)(struct kvf_copy_channel *ch, struct kvf_copy_done *done, uint32_t max);
 
 	/* Bytes and copies moved so far, readable from any thread (relaxed). */

@@ -13,8 +13,7 @@ int kvf_fail(struct kvf_err *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Like kvf_fail() with KVF_E_SYS; appends ": <strerror(errno)>". */
-int kvf_fail_errno(struct kvf_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+int kvf_fail_errno(struct kvf_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* true when the result does not fit 64 bits. */
 static inline bool

@@ -40,7 +40,8 @@ struct kvf_map {
 	uint32_t dst_page_tokens;
 	struct kvf_sharding src;
 	struct kvf_sharding dst;
-	uint32_t split; /* KVF_PLAN_SPLIT_*: where page_stride != page_tokens * row_stride on some lane */
+	uint32_t split; /* KVF_PLAN_SPLIT_*: where page_stride != page_tokens * row_stride on some
+			   lane */
 	uint32_t dense; /* 1: row_stride == row_bytes on both sides of every lane */
 	uint64_t row_bytes; /* of all lanes together */
 	uint32_t num_lanes;
@@ -48,7 +49,8 @@ struct kvf_map {
 	const struct kvf_lane *lanes;
 };
 
-/* What one prefill rank gives one decode rank; num_maps 0: nothing. Maps are ordered tokens, state, aux. */
+/* What one prefill rank gives one decode rank; num_maps 0: nothing. Maps are ordered tokens, state,
+ * aux. */
 struct kvf_pair {
 	uint32_t num_maps;
 	uint32_t reserved;
@@ -68,9 +70,10 @@ kvf_link_pair(const struct kvf_link *link, uint32_t prefill_rank, uint32_t decod
 }
 
 /*
- * Intersects. The geometries have passed kvf_geometry_check(). Refusals: KVF_E_COVERAGE naming layer=, kind= and
- * the heads or positions without source; KVF_E_MISMATCH naming entry, layer, src=, dst= (bytes, head totals) or
- * prefill=, decode= (dtype); KVF_E_SHARDING when source members of one key differ in size or interleave.
+ * Intersects. The geometries have passed kvf_geometry_check(). Refusals: KVF_E_COVERAGE naming
+ * layer=, kind= and the heads or positions without source; KVF_E_MISMATCH naming entry, layer,
+ * src=, dst= (bytes, head totals) or prefill=, decode= (dtype); KVF_E_SHARDING when source members
+ * of one key differ in size or interleave.
  */
 int kvf_link_build(const struct kvf_geometry *const *prefill, uint32_t num_prefill,
 	const struct kvf_geometry *const *decode, uint32_t num_decode, struct kvf_link **link,

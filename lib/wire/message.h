@@ -4,8 +4,8 @@
  *
  *   client                          engine
  *   REGISTER + pool fd        ->
- *                             <-    WELCOME + ring fd, completion eventfd, doorbell eventfd | REFUSED
- *   BYE                       ->
+ *                             <-    WELCOME + ring fd, completion eventfd, doorbell eventfd |
+ * REFUSED BYE                       ->
  *                             <-    BYE_DONE (no byte of the pool is touched or mapped any more)
  *   STATUS                    ->
  *                             <-    STATUS_TEXT (JSON)
@@ -22,9 +22,9 @@
 #include <kvferry/client.h>
 #include <kvferry/geometry.h>
 
-#define KVF_MSG_MAGIC	0x6b766679u /* "kvfy" */
+#define KVF_MSG_MAGIC   0x6b766679u /* "kvfy" */
 #define KVF_MSG_VERSION 1u
-#define KVF_MSG_MAX	(192u * 1024u) /* bytes of one packet */
+#define KVF_MSG_MAX     (192u * 1024u) /* bytes of one packet */
 #define KVF_MSG_MAX_FDS 3u
 
 enum kvf_msg_type {
@@ -45,7 +45,8 @@ struct kvf_msg_hdr {
 	uint32_t reserved;
 };
 
-/* Followed by num_components kvf_wire_component, then all their entries (struct kvf_entry) in order. */
+/* Followed by num_components kvf_wire_component, then all their entries (struct kvf_entry) in
+ * order. */
 struct kvf_msg_register {
 	struct kvf_msg_hdr hdr;
 	uint32_t role;
@@ -109,16 +110,17 @@ struct kvf_registration {
 };
 
 /* Checks header, lengths, counts, role, rank, names (not the geometry itself). */
-int kvf_msg_parse_register(const void *packet, size_t len, struct kvf_registration **reg,
-	struct kvf_err *err);
+int kvf_msg_parse_register(
+	const void *packet, size_t len, struct kvf_registration **reg, struct kvf_err *err);
 
 /* Checks magic, version, type range and that length equals len; returns the type or a refusal. */
 int kvf_msg_check_hdr(const void *packet, size_t len, struct kvf_err *err);
 
 /*
- * One packet with up to KVF_MSG_MAX_FDS descriptors. Waits up to timeout_ms (0: not at all, KVF_E_AGAIN).
- * recv: returns the packet's length, 0 at end of stream; a truncated packet or control data is
- * KVF_E_PROTO; fds beyond the *num_fds that were asked for are closed and refused. On any failure no fd stays open.
+ * One packet with up to KVF_MSG_MAX_FDS descriptors. Waits up to timeout_ms (0: not at all,
+ * KVF_E_AGAIN). recv: returns the packet's length, 0 at end of stream; a truncated packet or
+ * control data is KVF_E_PROTO; fds beyond the *num_fds that were asked for are closed and refused.
+ * On any failure no fd stays open.
  */
 int kvf_sock_send(int sock, const void *packet, size_t len, const int *fds, uint32_t num_fds,
 	int timeout_ms, struct kvf_err *err);

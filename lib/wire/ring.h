@@ -7,12 +7,13 @@
  *
  * One writer per cache line. Indices are free-running; entry i lies at i & (entries - 1).
  *
- * Ordering. sq_tail: client stores with release after entry and arena; engine loads with acquire. sq_head:
- * engine stores with release after it has copied entry and arena; client loads with acquire before it
- * overwrites them. cq_tail / cq_head: the same with the roles exchanged. Sleeping: whoever wants to sleep stores its
+ * Ordering. sq_tail: client stores with release after entry and arena; engine loads with acquire.
+ * sq_head: engine stores with release after it has copied entry and arena; client loads with
+ * acquire before it overwrites them. cq_tail / cq_head: the same with the roles exchanged.
+ * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
- * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners: one of the two sides
- * always sees the other.
+ * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
+ * one of the two sides always sees the other.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
@@ -26,9 +27,9 @@
 
 #include <kvferry/client.h>
 
-#define KVF_RING_MAGIC	 0x676e6972666b7600ull
+#define KVF_RING_MAGIC   0x676e6972666b7600ull
 #define KVF_RING_VERSION 1u
-#define KVF_CACHE_LINE	 64
+#define KVF_CACHE_LINE   64
 
 #define KVF_RING_MAX_ENTRIES 65536u
 #define KVF_ARENA_MAX_BYTES  (1ull << 30)
@@ -53,15 +54,17 @@ struct kvf_sqe {
 	uint16_t reserved0;
 	int32_t code; /* ABORT: enum kvf_error of the caller's, 0 otherwise */
 	uint64_t room;
-	uint64_t seq; /* which use of this room id by this endpoint: counts up from 1, never reused */
+	uint64_t seq; /* which use of this room id by this endpoint: counts up from 1, never reused
+		       */
 	uint64_t key;
-	uint64_t start;	 /* RECV: prefix_tokens; SEND: start_token */
+	uint64_t start;  /* RECV: prefix_tokens; SEND: start_token */
 	uint64_t tokens; /* SEND: num_tokens */
-	uint64_t total;	 /* total_tokens */
+	uint64_t total;  /* total_tokens */
 	uint32_t bootstrap_timeout_ms;
 	uint32_t waiting_timeout_ms;
 	char group[KVF_GROUP_NAME_MAX]; /* RECV: prefill group, "" any. */
-	struct kvf_sq_list lists[KVF_MAX_LISTS]; /* ABORT: the reason, a string of `count` bytes at lists[0] */
+	struct kvf_sq_list
+		lists[KVF_MAX_LISTS]; /* ABORT: the reason, a string of `count` bytes at lists[0] */
 	uint8_t reserved1[32];
 };
 
@@ -69,16 +72,18 @@ static_assert(sizeof(struct kvf_sq_list) == 16, "wire format");
 static_assert(offsetof(struct kvf_sqe, lists) == 96, "wire format");
 static_assert(sizeof(struct kvf_sqe) == 256, "wire format");
 
-#define KVF_CQE_DRAINED	 1u /* the engine will not touch this room's pages here any more */
-#define KVF_CQE_ENDPOINT 2u /* about the endpoint, not a room: `error` and text say what (link refused) */
+#define KVF_CQE_DRAINED 1u /* the engine will not touch this room's pages here any more */
+#define KVF_CQE_ENDPOINT                                                                           \
+	2u /* about the endpoint, not a room: `error` and text say what (link refused) */
 
 struct kvf_cqe {
 	uint64_t room;
-	uint64_t seq; /* of the posting that this is about; another seq than the room's current one is stale */
+	uint64_t seq; /* of the posting that this is about; another seq than the room's current one
+			 is stale */
 	uint64_t tokens;
 	int32_t error;
 	uint8_t status; /* enum kvf_status */
-	uint8_t flags;	/* KVF_CQE_* */
+	uint8_t flags;  /* KVF_CQE_* */
 	uint8_t reserved0[2];
 	uint8_t reserved1[32];
 };

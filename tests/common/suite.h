@@ -34,11 +34,11 @@ uint64_t suite_rand(uint64_t *state);
 /* Uniform in [lo, hi]. */
 uint64_t suite_range(uint64_t *state, uint64_t lo, uint64_t hi);
 
-/* Asserts with the values in the message, and goes on (CUnit's own macros print only the expression). */
-#define CHECK_EQ(a, b)                                                                             \
-	suite_check_eq((int64_t)(a), (int64_t)(b), #a " == " #b, __FILE__, __LINE__)
+/* Asserts with the values in the message, and goes on (CUnit's own macros print only the
+ * expression). */
+#define CHECK_EQ(a, b)            suite_check_eq((int64_t)(a), (int64_t)(b), #a " == " #b, __FILE__, __LINE__)
 #define CHECK_STR_HAS(text, part) suite_check_has((text), (part), __FILE__, __LINE__)
-#define CHECK(cond)		  suite_check((cond) ? 1 : 0, #cond, __FILE__, __LINE__)
+#define CHECK(cond)               suite_check((cond) ? 1 : 0, #cond, __FILE__, __LINE__)
 
 int suite_check_eq(int64_t a, int64_t b, const char *what, const char *file, int line);
 int suite_check_has(const char *text, const char *part, const char *file, int line);

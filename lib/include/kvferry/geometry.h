@@ -28,11 +28,11 @@
 extern "C" {
 #endif
 
-#define KVF_MAX_COMPONENTS 32u	 /**< components of one endpoint */
-#define KVF_MAX_ENTRIES	   1024u /**< entries of one endpoint, all components together */
-#define KVF_MAX_LISTS	   8u	 /**< page lists of one request: ids 0..7 */
-#define KVF_MAX_SHARDS	   1024u /**< largest `kvf_sharding.size` */
-#define KVF_MAX_PAGE_ID	   (UINT32_MAX >> 1) /**< page ids are below this; -1 cast never is */
+#define KVF_MAX_COMPONENTS 32u   /**< components of one endpoint */
+#define KVF_MAX_ENTRIES    1024u /**< entries of one endpoint, all components together */
+#define KVF_MAX_LISTS      8u    /**< page lists of one request: ids 0..7 */
+#define KVF_MAX_SHARDS     1024u /**< largest `kvf_sharding.size` */
+#define KVF_MAX_PAGE_ID    (UINT32_MAX >> 1) /**< page ids are below this; -1 cast never is */
 
 /**
  * Which token positions a rank holds: position `p` belongs to rank
@@ -51,20 +51,20 @@ struct kvf_sharding {
 /** What a component's rows are, and when they are copied. */
 enum kvf_class {
 	KVF_TOKENS = 1, /**< one row per token position; copied chunk by chunk */
-	KVF_STATE = 2,	/**< list item i to list item i, once, after all tokens */
-	KVF_AUX = 3,	/**< one row per request, once, after everything else */
+	KVF_STATE = 2,  /**< list item i to list item i, once, after all tokens */
+	KVF_AUX = 3,    /**< one row per request, once, after everything else */
 };
 
 /** Values of `kvf_entry.kind`; others may be used freely, equal pairs with equal. */
 enum kvf_kind {
-	KVF_KIND_LATENT = 1,	   /**< MLA latent */
+	KVF_KIND_LATENT = 1, /**< MLA latent */
 	KVF_KIND_K = 2,
 	KVF_KIND_V = 3,
-	KVF_KIND_INDEX_K = 4,	   /**< DSA index keys */
-	KVF_KIND_INDEX_SCALE = 5,  /**< DSA index key scales */
-	KVF_KIND_SCALE = 6,	   /**< quantisation scales in a plane of their own */
-	KVF_KIND_CONV = 7,	   /**< Mamba convolution state */
-	KVF_KIND_SSM = 8,	   /**< Mamba SSM state */
+	KVF_KIND_INDEX_K = 4,     /**< DSA index keys */
+	KVF_KIND_INDEX_SCALE = 5, /**< DSA index key scales */
+	KVF_KIND_SCALE = 6,       /**< quantisation scales in a plane of their own */
+	KVF_KIND_CONV = 7,        /**< Mamba convolution state */
+	KVF_KIND_SSM = 8,         /**< Mamba SSM state */
 	KVF_KIND_AUX = 9,
 };
 
@@ -79,9 +79,9 @@ struct kvf_entry {
 	uint64_t row_stride;  /**< bytes from slot to slot */
 	uint64_t head_stride; /**< bytes from head to head; 0: dense, row_bytes / head_count */
 	uint32_t row_bytes;   /**< bytes of a row held here: all `head_count` heads */
-	uint32_t layer;	      /**< the model's layer id, not the index in this list */
-	uint16_t kind;	      /**< enum kvf_kind */
-	uint16_t dtype;	      /**< any tag; must be equal on both sides */
+	uint32_t layer;       /**< the model's layer id, not the index in this list */
+	uint16_t kind;        /**< enum kvf_kind */
+	uint16_t dtype;       /**< any tag; must be equal on both sides */
 	uint16_t head_first;  /**< global index of the first head held */
 	uint16_t head_count;  /**< heads held, at least 1 */
 	uint16_t head_total;  /**< heads of the un-sharded model; MLA: 1 */
@@ -90,9 +90,9 @@ struct kvf_entry {
 
 /** Entries that share pages, sharding and page list. */
 struct kvf_component {
-	uint32_t cls;	      /**< enum kvf_class */
-	uint32_t tag;	      /**< tells state kinds (mamba, swa, ...) apart; 0 for tokens and aux */
-	uint32_t list;	      /**< which page list of a request addresses it, < KVF_MAX_LISTS */
+	uint32_t cls;  /**< enum kvf_class */
+	uint32_t tag;  /**< tells state kinds (mamba, swa, ...) apart; 0 for tokens and aux */
+	uint32_t list; /**< which page list of a request addresses it, < KVF_MAX_LISTS */
 	uint32_t page_tokens; /**< rows in a page; 1 for aux and one-row state */
 	uint32_t num_pages;   /**< pages in the pool; ids are 0..num_pages-1 */
 	uint32_t num_entries;
@@ -114,7 +114,8 @@ struct kvf_geometry {
  * and checked. Entries of one endpoint may not overlap each other.
  *
  * Pure; any thread.
- * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, with the value and its limit.
+ * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, with the value and its
+ * limit.
  */
 int kvf_geometry_check(const struct kvf_geometry *geo, uint64_t pool_bytes, struct kvf_err *err);
 

@@ -58,21 +58,23 @@ struct kvf_plan_spec {
 	uint64_t num_src_pages;
 	uint64_t num_dst_pages;
 	uint64_t prefix; /**< tokens that the destination already holds */
-	uint64_t start;	 /**< absolute position of the chunk's first token */
+	uint64_t start;  /**< absolute position of the chunk's first token */
 	uint64_t tokens; /**< positions that the chunk covers, on whichever rank they lie */
-	uint32_t flags;	 /**< KVF_PLAN_* */
+	uint32_t flags;  /**< KVF_PLAN_* */
 	uint32_t reserved;
 };
 
 /** Rows of `sh` at positions below `pos`: also the local row of its first position >= pos. */
 uint64_t kvf_shard_rows(const struct kvf_sharding *sh, uint64_t pos);
 
-/** 0, or KVF_E_SHARDING naming the value and its limit. `side` ("src", "dst") goes into the sentence. */
+/** 0, or KVF_E_SHARDING naming the value and its limit. `side` ("src", "dst") goes into the
+ * sentence. */
 int kvf_sharding_check(const struct kvf_sharding *sh, const char *side, struct kvf_err *err);
 
-/** Positions from `start` on that `num_pages` source pages can cover (the capacity of the first refusal). */
-int kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens, uint64_t num_src_pages,
-	uint64_t start, uint64_t *tokens, struct kvf_err *err);
+/** Positions from `start` on that `num_pages` source pages can cover (the capacity of the first
+ * refusal). */
+int kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens,
+	uint64_t num_src_pages, uint64_t start, uint64_t *tokens, struct kvf_err *err);
 
 /**
  * Every refusal that does not need the page ids themselves; constant time.
@@ -80,7 +82,8 @@ int kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens, 
  */
 int kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err);
 
-/** Checks that each id is below `limit` (KVF_E_PAGE) and, if `unique`, stands there once (KVF_E_DUP_PAGE). */
+/** Checks that each id is below `limit` (KVF_E_PAGE) and, if `unique`, stands there once
+ * (KVF_E_DUP_PAGE). */
 int kvf_pages_check(const uint32_t *pages, uint64_t n, uint32_t limit, int unique, const char *side,
 	struct kvf_err *err);
 
@@ -89,12 +92,13 @@ struct kvf_plan_iter {
 	uint64_t opaque[64];
 };
 
-/** Runs kvf_plan_check(), then sets `it` before the first run. Keeps a copy of *spec, not of the lists. */
+/** Runs kvf_plan_check(), then sets `it` before the first run. Keeps a copy of *spec, not of the
+ * lists. */
 int kvf_plan_begin(struct kvf_plan_iter *it, const struct kvf_plan_spec *spec, struct kvf_err *err);
 
 /**
- * Writes up to `max` (>= 1) further runs; bounded work per run. Merged runs never cross a call's end:
- * a plan taken in small pieces may have a few more runs, with the same rows.
+ * Writes up to `max` (>= 1) further runs; bounded work per run. Merged runs never cross a call's
+ * end: a plan taken in small pieces may have a few more runs, with the same rows.
  * @return number of runs written; 0 at the end.
  */
 size_t kvf_plan_next(struct kvf_plan_iter *it, struct kvf_run *runs, size_t max);
@@ -109,10 +113,11 @@ struct kvf_plan {
 /**
  * Checks spec and page ids (destination pages unique; ids below the limits, 0: KVF_MAX_PAGE_ID) and
  * builds the whole plan. Free it with kvf_plan_free().
- * @return 0, a refusal of kvf_plan_check(), KVF_E_PAGE, KVF_E_DUP_PAGE or KVF_E_NOMEM; *plan is NULL then.
+ * @return 0, a refusal of kvf_plan_check(), KVF_E_PAGE, KVF_E_DUP_PAGE or KVF_E_NOMEM; *plan is
+ * NULL then.
  */
-int kvf_plan_create(const struct kvf_plan_spec *spec, uint32_t src_num_pages, uint32_t dst_num_pages,
-	struct kvf_plan **plan, struct kvf_err *err);
+int kvf_plan_create(const struct kvf_plan_spec *spec, uint32_t src_num_pages,
+	uint32_t dst_num_pages, struct kvf_plan **plan, struct kvf_err *err);
 void kvf_plan_free(struct kvf_plan *plan);
 
 /** A contiguous group: src_start + i goes with dst_start + i for i in [0, count). */

@@ -19,15 +19,17 @@ extern "C" {
 
 struct kvf_pool;
 
-#define KVF_POOL_ALLOW_4K 1u /**< take 4 KiB pages, with a warning on stderr, where hugepages lack */
+#define KVF_POOL_ALLOW_4K                                                                          \
+	1u /**< take 4 KiB pages, with a warning on stderr, where hugepages lack */
 
 struct kvf_pool_config {
 	uint64_t length;    /**< bytes wanted; need not be a multiple of the page */
 	uint64_t page_size; /**< 2 MiB (also for 0) or 1 GiB; 4096 asks for small pages outright */
-	const char *path;   /**< a file to create on a hugetlbfs mount; NULL: an anonymous sealed memfd */
-	const char *name;   /**< shown in messages and /proc; NULL: "kvferry" */
-	int numa_node;	    /**< node that the memory must come from; -1: any */
-	uint32_t flags;	    /**< KVF_POOL_* */
+	const char *
+		path; /**< a file to create on a hugetlbfs mount; NULL: an anonymous sealed memfd */
+	const char *name; /**< shown in messages and /proc; NULL: "kvferry" */
+	int numa_node;    /**< node that the memory must come from; -1: any */
+	uint32_t flags;   /**< KVF_POOL_* */
 };
 
 /**
@@ -41,10 +43,10 @@ int kvf_pool_create(const struct kvf_pool_config *cfg, struct kvf_pool **pool, s
 void kvf_pool_destroy(struct kvf_pool *pool);
 
 void *kvf_pool_addr(const struct kvf_pool *pool);
-uint64_t kvf_pool_length(const struct kvf_pool *pool);	      /**< logical: as asked for */
+uint64_t kvf_pool_length(const struct kvf_pool *pool);        /**< logical: as asked for */
 uint64_t kvf_pool_mapped_length(const struct kvf_pool *pool); /**< rounded up to the page */
 uint64_t kvf_pool_page_size(const struct kvf_pool *pool);     /**< what it really got, bytes */
-int kvf_pool_fd(const struct kvf_pool *pool);		      /**< stays the pool's */
+int kvf_pool_fd(const struct kvf_pool *pool);                 /**< stays the pool's */
 
 #ifdef __cplusplus
 }

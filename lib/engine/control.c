@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The control thread: accepts connections, registers endpoints, notices death, answers status
+ * questions. It may sleep, allocate and map; nothing on the data path waits for it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/internal.h"
+
+#define SPARE_CONNS   64u    /* connections beyond one per endpoint */
+#define REGISTER_MS   10000u /* a connection says what it wants within this */
+#define SEND_MS       1000
+#define BACKLOG       128
+#define EVENTS        32
+#define STOP_LIMIT_MS 15000u
+
+struct kvf_conn {
+	struct kvf_conn *next;
+	int fd;
+	struct kvf_ep *ep; /* NULL: has not registered */
+	pid_t pid;
+	uid_t uid;
+	uint64_t opened_ms;
+	bool closed; /* freed at the end of the round */
+};
+
+/* epoll tags that are not connections */
+static int tag_listen, tag_notes;
+
+static uint64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static int
+watch(struct kvf_engine *e, int fd, void *tag, struct kvf_err *err)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = tag};
+
+	if (epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
+		return kvf_fail_errno(err, "cannot watch a descriptor");
+	return 0;
+}
+
+static int
+listen_at(struct kvf_engine *e, struct kvf_err *err)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct stat st;
+	mode_t mask;
+	int rc, fd;
+
+	if (strlen(e->socket_path) >= sizeof(addr.sun_path))
+		return kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=%zu",
+			strlen(e->socket_path), sizeof(addr.sun_path) - 1);
+	strcpy(addr.sun_path, e->socket_path);
+	if (lstat(e->socket_path, &st) == 0) {
+		if (!S_ISSOCK(st.st_mode))
+			return kvf_fail(err, KVF_E_EXIST, "path=%s exists and is no socket",
+				e->socket_path);
+		fd = kvf_sock_connect(e->socket_path, 1000, NULL);
+		if (fd >= 0) {
+			close(fd);
+			return kvf_fail(err, KVF_E_EXIST,
+				"another kvferryd serves path=%s; choose another --socket",
+				e->socket_path);
+		}
+		/* Left behind by one that died. */
+		if (unlink(e->socket_path) != 0)
+			return kvf_fail_errno(
+				err, "cannot remove the stale socket path=%s", e->socket_path);
+	}
+	e->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (e->listen_fd < 0)
+		return kvf_fail_errno(err, "cannot create a socket");
+	mask = umask(0777 & ~e->cfg.socket_mode);
+	rc = bind(e->listen_fd, (struct sockaddr *)&addr, sizeof(addr));
+	umask(mask);
+	if (rc != 0) {
+		close(e->listen_fd);
+		e->listen_fd = -1;
+		return kvf_fail_errno(err, "cannot bind the socket path=%s", e->socket_path);
+	}
+	if (listen(e->listen_fd, BACKLOG) != 0)
+		return kvf_fail_errno(err, "cannot listen at path=%s", e->socket_path);
+	return watch(e, e->listen_fd, &tag_listen, err);
+}
+
+int
+kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
+{
+	int rc;
+
+	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (e->epoll_fd < 0)
+		return kvf_fail_errno(err, "cannot create an epoll instance");
+	rc = watch(e, e->control_fd, &tag_notes, err);
+	return rc != 0 ? rc : listen_at(e, err);
+}
+
+static void
+conn_close(struct kvf_engine *e, struct kvf_conn *c)
+{
+	if (c->closed)
+		return;
+	c->closed = true;
+	if (c->ep != NULL)
+		kvf_registry_dead(e, c->ep);
+	close(c->fd); /* leaves the epoll set by itself */
+	e->num_conns--;
+}
+
+static void
+refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
+{
+	struct kvf_msg_refused msg = {
+		.hdr = {KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_REFUSED, sizeof(msg), 0},
+		.code = why->code,
+	};
+
+	memcpy(msg.text, why->text, sizeof(msg.text));
+	msg.text[sizeof(msg.text) - 1] = '\0';
+	kvf_log(e, true, "refused pid=%d: %s: %s", (int)c->pid, kvf_error_name(why->code),
+		why->text);
+	/* A peer that does not read its refusal is not waited for. */
+	kvf_sock_send(c->fd, &msg, sizeof(msg), NULL, 0, 0, NULL);
+	conn_close(e, c);
+}
+
+static void
+on_accept(struct kvf_engine *e)
+{
+	for (;;) {
+		struct kvf_err err = {0};
+		struct kvf_conn *c;
+		struct ucred cred = {0};
+		socklen_t len = sizeof(cred);
+		int fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0) {
+			/* Out of descriptors: the rest stays in the backlog for a later round. */
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+				kvf_log(e, true, "accept: %s", strerror(errno));
+			return;
+		}
+		c = calloc(1, sizeof(*c));
+		if (c == NULL) {
+			close(fd);
+			return;
+		}
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+		c->fd = fd;
+		c->pid = cred.pid;
+		c->uid = cred.uid;
+		c->opened_ms = now_ms();
+		c->next = e->conns;
+		e->conns = c;
+		e->num_conns++;
+		if (e->num_conns > e->cfg.max_endpoints + SPARE_CONNS) {
+			kvf_fail(&err, KVF_E_QUOTA, "connections=%u limit=%u", e->num_conns,
+				e->cfg.max_endpoints + SPARE_CONNS);
+			refuse(e, c, &err);
+		} else if (watch(e, fd, c, &err) != 0) {
+			refuse(e, c, &err);
+		}
+	}
+}
+
+static void
+on_register(struct kvf_engine *e, struct kvf_conn *c, const void *packet, size_t len, int *fds,
+	uint32_t num_fds)
+{
+	struct kvf_registration *reg;
+	struct kvf_msg_welcome msg;
+	struct kvf_err err = {0};
+	struct kvf_ep *ep;
+	uint32_t i;
+	int out[3];
+
+	if (c->ep != NULL || num_fds != 1 || e->stop_requested) {
+		for (i = 0; i < num_fds; i++)
+			close(fds[i]);
+		if (e->stop_requested)
+			kvf_fail(&err, KVF_E_ENGINE_GONE, "kvferryd is stopping");
+		else
+			kvf_fail(&err, KVF_E_PROTO,
+				"REGISTER wants one descriptor, once per connection, got fds=%u",
+				num_fds);
+		refuse(e, c, &err);
+		return;
+	}
+	if (kvf_msg_parse_register(packet, len, &reg, &err) != 0) {
+		close(fds[0]);
+		refuse(e, c, &err);
+		return;
+	}
+	if (kvf_registry_add(e, reg, fds[0], c->pid, c->uid, &ep, &err) != 0) {
+		refuse(e, c, &err);
+		return;
+	}
+	msg = (struct kvf_msg_welcome){
+		.hdr = {KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_WELCOME, sizeof(msg), 0},
+		.ring_bytes = ep->ring.total_bytes,
+		.engine_generation = e->generation,
+		.endpoint_generation = ep->generation,
+		.endpoint_id = ep->id,
+	};
+	out[0] = ep->ring_fd;
+	out[1] = ep->wake_fd;
+	out[2] = e->doorbell_fd;
+	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, SEND_MS, &err) != 0) {
+		kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
+		kvf_registry_discard(e, ep);
+		conn_close(e, c);
+		return;
+	}
+	close(ep->ring_fd); /* the client's and the mapping stay */
+	ep->ring_fd = -1;
+	c->ep = ep;
+	kvf_registry_admit(e, ep);
+}
+
+static void
+on_status(struct kvf_engine *e, struct kvf_conn *c)
+{
+	char *json = kvf_status_json(e);
+	struct kvf_msg_hdr *hdr;
+	struct kvf_err err;
+	size_t n;
+
+	if (json == NULL) {
+		conn_close(e, c);
+		return;
+	}
+	n = strlen(json) + 1;
+	hdr = malloc(sizeof(*hdr) + n);
+	if (hdr != NULL) {
+		*hdr = (struct kvf_msg_hdr){KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_STATUS_TEXT,
+			(uint32_t)(sizeof(*hdr) + n), 0};
+		memcpy(hdr + 1, json, n);
+		if (kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, SEND_MS, &err) != 0)
+			kvf_log(e, true, "status for pid=%d: %s", (int)c->pid, err.text);
+	}
+	free(hdr);
+	free(json);
+}
+
+static void
+on_readable(struct kvf_engine *e, struct kvf_conn *c)
+{
+	static alignas(16) uint8_t packet[KVF_MSG_MAX];
+	struct kvf_err err = {0};
+	int fds[KVF_MSG_MAX_FDS];
+	uint32_t num_fds = KVF_MSG_MAX_FDS, i;
+	int len, type;
+
+	len = kvf_sock_recv(c->fd, packet, sizeof(packet), fds, &num_fds, 0, &err);
+	if (len == KVF_E_AGAIN)
+		return;
+	if (len == 0 || len == KVF_E_SYS) {
+		conn_close(e, c);
+		return;
+	}
+	if (len < 0) {
+		refuse(e, c, &err);
+		return;
+	}
+	type = kvf_msg_check_hdr(packet, (size_t)len, &err);
+	if (type == KVF_MSG_REGISTER) {
+		on_register(e, c, packet, (size_t)len, fds, num_fds);
+		return;
+	}
+	for (i = 0; i < num_fds; i++)
+		close(fds[i]);
+	if (type == KVF_MSG_STATUS) {
+		on_status(e, c);
+	} else if (type == KVF_MSG_BYE && c->ep != NULL) {
+		c->ep->bye = true;
+		kvf_registry_dead(e, c->ep);
+	} else {
+		if (type >= 0)
+			kvf_fail(&err, KVF_E_PROTO, "message type=%d is not expected here", type);
+		refuse(e, c, &err);
+	}
+}
+
+static struct kvf_conn *
+conn_of(struct kvf_engine *e, const struct kvf_ep *ep)
+{
+	struct kvf_conn *c;
+
+	for (c = e->conns; c != NULL; c = c->next)
+		if (c->ep == ep && !c->closed)
+			return c;
+	return NULL;
+}
+
+static void
+ep_gone(struct kvf_engine *e, struct kvf_ep *ep)
+{
+	struct kvf_conn *c = conn_of(e, ep);
+	struct kvf_msg_hdr done = {
+		KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_BYE_DONE, sizeof(done), 0};
+	bool bye = ep->bye;
+
+	kvf_registry_gone(e, ep);
+	if (c == NULL)
+		return;
+	c->ep = NULL;
+	if (bye) /* only now: nothing of the pool is mapped any more */
+		kvf_sock_send(c->fd, &done, sizeof(done), NULL, 0, 0, NULL);
+	conn_close(e, c);
+}
+
+static void
+on_notes(struct kvf_engine *e)
+{
+	struct kvf_note note;
+	struct kvf_conn *c;
+	uint64_t drop;
+
+	if (read(e->control_fd, &drop, sizeof(drop)) < 0 && errno != EAGAIN)
+		kvf_log(e, true, "reading the notes' eventfd: %s", strerror(errno));
+	while (kvf_note_take(e->to_control, &note)) {
+		switch (note.type) {
+		case NOTE_EP_GONE:
+			ep_gone(e, note.ep);
+			break;
+		case NOTE_EP_FAULT:
+			c = conn_of(e, note.ep);
+			if (c != NULL)
+				refuse(e, c, &note.ep->fault);
+			break;
+		case NOTE_LINK_WANT:
+			kvf_registry_want(e, note.prefill, note.decode);
+			break;
+		case NOTE_LINK_FREE:
+			kvf_link_free(note.link);
+			break;
+		default:
+			e->stopped = true;
+			break;
+		}
+	}
+}
+
+static void
+sweep_conns(struct kvf_engine *e)
+{
+	struct kvf_conn **at = &e->conns, *c;
+	uint64_t now = now_ms();
+
+	while ((c = *at) != NULL) {
+		if (!c->closed && c->ep == NULL && now - c->opened_ms > REGISTER_MS)
+			conn_close(e, c);
+		if (!c->closed) {
+			at = &c->next;
+			continue;
+		}
+		*at = c->next;
+		free(c);
+	}
+}
+
+int
+kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
+{
+	struct kvf_note stop = {.type = NOTE_STOP};
+	struct epoll_event events[EVENTS];
+	uint64_t stop_ms = 0;
+	int n, i;
+
+	while (!e->stopped) {
+		if (atomic_load(&e->stop_requested) && stop_ms == 0) {
+			stop_ms = now_ms();
+			unlink(e->socket_path);
+			close(e->listen_fd);
+			e->listen_fd = -1;
+			kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+		}
+		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
+			return kvf_fail(err, KVF_E_TIMEOUT,
+				"the dispatcher did not come to rest within ms=%u",
+				STOP_LIMIT_MS + e->cfg.drain_ms);
+		n = epoll_wait(e->epoll_fd, events, EVENTS, 1000);
+		if (n < 0 && errno != EINTR)
+			return kvf_fail_errno(err, "epoll_wait");
+		for (i = 0; i < n; i++) {
+			void *tag = events[i].data.ptr;
+
+			if (tag == &tag_listen) {
+				if (e->listen_fd >= 0)
+					on_accept(e);
+			} else if (tag == &tag_notes) {
+				on_notes(e);
+			} else if (!((struct kvf_conn *)tag)->closed) {
+				on_readable(e, tag);
+			}
+		}
+		sweep_conns(e);
+	}
+	return 0;
+}
+
+void
+kvf_control_fini(struct kvf_engine *e)
+{
+	struct kvf_conn *c;
+
+	while ((c = e->conns) != NULL) {
+		e->conns = c->next;
+		if (!c->closed)
+			close(c->fd);
+		free(c);
+	}
+	if (e->listen_fd >= 0) {
+		unlink(e->socket_path);
+		close(e->listen_fd);
+	}
+	if (e->epoll_fd >= 0)
+		close(e->epoll_fd);
+}

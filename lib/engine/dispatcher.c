@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The dispatcher lcore: takes postings, plans, hands work to copy lcores (and copies itself),
+ * publishes completions. No lock, and once warm no allocation and no system call unless somebody
+ * sleeps.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_cycles.h>
+#include <rte_pause.h>
+#include <rte_ring.h>
+
+#include "engine/internal.h"
+
+#define SPIN_US          50
+#define SLEEP_OPEN_MS    5    /* with rooms open: deadlines must be noticed */
+#define SLEEP_EMPTY_MS   1000 /* the doorbell wakes us for everything else */
+#define TICK_US          1000
+#define SLICES_PER_ROUND 1
+#define STOP_FLUSH_MS    1000
+
+void
+kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *p)
+{
+	struct kvf_ep *ep = p->ep;
+
+	(void)d;
+	if (p->dirty || p->released || ep == NULL || ep->dead)
+		return;
+	p->dirty = true;
+	p->dirty_next = NULL;
+	if (ep->dirty_tail != NULL)
+		ep->dirty_tail->dirty_next = p;
+	else
+		ep->dirty_head = p;
+	ep->dirty_tail = p;
+}
+
+void
+kvf_ep_fault(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_err *why)
+{
+	struct kvf_note note = {.type = NOTE_EP_FAULT, .ep = ep};
+
+	if (ep->faulted || ep->dead)
+		return;
+	ep->faulted = true;
+	ep->fault = *why;
+	/* Control closes the connection; the usual way of a dead endpoint follows. */
+	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+}
+
+static bool
+cq_put(struct kvf_dispatcher *d, struct kvf_ep *ep, uint32_t head, const struct kvf_cqe *cqe,
+	const char *text)
+{
+	uint32_t at = ep->cq_tail & (ep->ring.cq_entries - 1);
+
+	(void)d;
+	if (ep->cq_tail - head >= ep->ring.cq_entries)
+		return false;
+	if (cqe->error != 0) {
+		strncpy(ep->ring.text[at].text, text, sizeof(ep->ring.text[at].text) - 1);
+		ep->ring.text[at].text[sizeof(ep->ring.text[at].text) - 1] = '\0';
+	}
+	ep->ring.cq[at] = *cqe;
+	ep->cq_tail++;
+	return true;
+}
+
+/* What does not fit the ring stays marked and goes out in a later round: nothing is lost, and at
+ * most one completion per room waits. */
+static bool
+publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	uint32_t before = ep->cq_tail, head;
+	struct kvf_part *p;
+
+	if (ep->dirty_head == NULL && ep->event.code == 0)
+		return false;
+	/* acquire: partner of the client's release after it took the entries */
+	head = atomic_load_explicit(&ep->ring.hdr->cq_head, memory_order_acquire);
+	if (ep->cq_tail - head > ep->ring.cq_entries) {
+		struct kvf_err why;
+
+		kvf_fail(&why, KVF_E_PROTO, "%s moved cq_head to %u, cq_tail=%u entries=%u",
+			ep->name, head, ep->cq_tail, ep->ring.cq_entries);
+		kvf_ep_fault(d, ep, &why);
+		return false;
+	}
+	if (ep->event.code != 0) {
+		struct kvf_cqe cqe = {.error = ep->event.code, .flags = KVF_CQE_ENDPOINT};
+
+		if (cq_put(d, ep, head, &cqe, ep->event.text))
+			ep->event.code = 0;
+	}
+	while ((p = ep->dirty_head) != NULL) {
+		struct kvf_cqe cqe = {
+			.room = p->room->id,
+			.seq = p->seq,
+			.tokens = p->tokens_done,
+			.error = p->status == KVF_FAILED ? p->room->err.code : 0,
+			.status = p->status,
+			.flags = p->drained ? KVF_CQE_DRAINED : 0,
+		};
+
+		if (!cq_put(d, ep, head, &cqe, p->room->err.text))
+			break;
+		ep->dirty_head = p->dirty_next;
+		if (ep->dirty_head == NULL)
+			ep->dirty_tail = NULL;
+		p->dirty = false;
+	}
+	if (ep->cq_tail == before)
+		return false;
+	/* release: entries, texts and, before them, the copied bytes */
+	atomic_store_explicit(&ep->ring.hdr->cq_tail, ep->cq_tail, memory_order_release);
+	/* partner of the fence in kvf_wait(): the client sees the tail or we see that it sleeps */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&ep->ring.hdr->client_sleeping, memory_order_relaxed) != 0) {
+		uint64_t one = 1;
+
+		/* A full counter wakes just as well. */
+		if (write(ep->wake_fd, &one, sizeof(one)) < 0)
+			return true;
+	}
+	return true;
+}
+
+static void
+ep_add(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	d->eps[d->num_eps++] = ep;
+	ep->group->live[ep->rank] = ep;
+}
+
+static void
+ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	ep->dead = true;
+	ep->dirty_head = ep->dirty_tail = NULL;
+	ep->group->live[ep->rank] = NULL;
+	kvf_intake_drop(d, ep);
+	kvf_room_ep_dead(d, ep);
+	kvf_link_invalidate(d, ep->group);
+}
+
+/* Hands dead endpoints back once nothing refers to them. */
+static void
+bury(struct kvf_dispatcher *d)
+{
+	uint32_t i = 0;
+
+	while (i < d->num_eps) {
+		struct kvf_note note = {.type = NOTE_EP_GONE, .ep = d->eps[i]};
+
+		if (!d->eps[i]->dead || !kvf_room_ep_gone(d, d->eps[i])) {
+			i++;
+			continue;
+		}
+		d->eps[i] = d->eps[--d->num_eps];
+		kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	}
+}
+
+static void
+take_notes(struct kvf_dispatcher *d)
+{
+	struct kvf_note note;
+
+	while (kvf_note_take(d->engine->to_dispatcher, &note)) {
+		switch (note.type) {
+		case NOTE_EP_ADD:
+			ep_add(d, note.ep);
+			break;
+		case NOTE_EP_DEAD:
+			ep_dead(d, note.ep);
+			break;
+		case NOTE_LINK:
+			kvf_link_note(d, &note);
+			break;
+		default:
+			d->stopping = true;
+			d->stop_deadline = d->now + d->hz / 1000 * d->engine->cfg.drain_ms;
+			break;
+		}
+	}
+}
+
+static void
+set_sleeping(struct kvf_dispatcher *d, uint32_t value)
+{
+	uint32_t i;
+
+	for (i = 0; i < d->num_eps; i++)
+		atomic_store_explicit(
+			&d->eps[i]->ring.hdr->engine_sleeping, value, memory_order_relaxed);
+}
+
+static bool
+anything_waits(struct kvf_dispatcher *d)
+{
+	uint32_t i;
+
+	if (rte_ring_count(d->engine->to_dispatcher) != 0)
+		return true;
+	for (i = 0; i < d->num_eps; i++) {
+		struct kvf_ep *ep = d->eps[i];
+
+		if (!ep->faulted && !ep->dead &&
+			atomic_load_explicit(&ep->ring.hdr->sq_tail, memory_order_relaxed) !=
+				ep->sq_head)
+			return true;
+	}
+	return false;
+}
+
+static void
+sleep_for_work(struct kvf_dispatcher *d)
+{
+	struct pollfd pfd = {.fd = d->engine->doorbell_fd, .events = POLLIN};
+	uint64_t drop;
+
+	set_sleeping(d, 1);
+	/* partner of the clients' fence after sq_tail: they see the flag or we see their tail */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!anything_waits(d)) {
+		kvf_count(&d->totals.sleeps, 1);
+		/* Whatever read says, the flags are looked at again. */
+		if (poll(&pfd, 1, d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS) > 0 &&
+			read(d->engine->doorbell_fd, &drop, sizeof(drop)) < 0)
+			d->now = rte_rdtsc();
+	}
+	set_sleeping(d, 0);
+}
+
+static bool
+all_slots_free(const struct kvf_dispatcher *d)
+{
+	return d->free_slots == (KVF_SLOTS == 64 ? UINT64_MAX : (UINT64_C(1) << KVF_SLOTS) - 1);
+}
+
+/* One step of an orderly stop; true when everything has come to rest. */
+static bool
+stop_step(struct kvf_dispatcher *d)
+{
+	bool late = d->now >= d->stop_deadline, busy = false;
+	struct kvf_room *room;
+	uint32_t i, k;
+
+	for (i = 0; i < KVF_ROOM_BUCKETS; i++)
+		for (room = d->buckets[i]; room != NULL; room = room->hash_next) {
+			bool moving = false;
+
+			for (k = 0; room->send_parts != NULL && k < room->prefill->size; k++)
+				moving |= room->send_parts[k] != NULL &&
+					  room->send_parts[k]->status == KVF_TRANSFERRING &&
+					  room->send_parts[k]->final_posted;
+			if (room->err.code != 0)
+				continue;
+			if (moving && !late)
+				busy = true;
+			else
+				kvf_room_fail(
+					d, room, NULL, KVF_E_ENGINE_GONE, "kvferryd is stopping");
+		}
+	if (busy || !all_slots_free(d) || d->sweep_head != NULL)
+		return false;
+	for (i = 0; i < d->num_eps; i++)
+		if (d->eps[i]->dirty_head != NULL && !d->eps[i]->dead &&
+			d->now < d->stop_deadline + d->hz / 1000 * STOP_FLUSH_MS)
+			return false;
+	return true;
+}
+
+int
+kvf_dispatcher_main(void *arg)
+{
+	struct kvf_dispatcher *d = arg;
+	uint64_t spin, idle_since;
+	struct kvf_note note = {.type = NOTE_STOPPED};
+	uint32_t i;
+
+	d->hz = rte_get_tsc_hz();
+	spin = d->hz / 1000000 * SPIN_US;
+	d->now = idle_since = rte_rdtsc();
+	for (;;) {
+		bool worked = false;
+
+		d->now = rte_rdtsc();
+		if (rte_ring_count(d->engine->to_dispatcher) != 0) {
+			take_notes(d);
+			worked = true;
+		}
+		for (i = 0; i < d->num_eps; i++)
+			if (!d->eps[i]->dead && !d->eps[i]->faulted)
+				worked |= kvf_intake_poll(d, d->eps[i]);
+		worked |= kvf_transfer_plan(d);
+		worked |= kvf_copier_step(d->copier, SLICES_PER_ROUND);
+		/* Completions before deadlines: what is done is never judged late. */
+		worked |= kvf_transfer_finish(d);
+		worked |= kvf_sweep(d);
+		for (i = 0; i < d->num_eps; i++)
+			if (!d->eps[i]->dead && !d->eps[i]->faulted)
+				worked |= publish(d, d->eps[i]);
+		if (d->now >= d->next_tick) {
+			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
+			for (i = 0; i < d->num_eps; i++)
+				if (!d->eps[i]->dead)
+					kvf_room_timers(d, d->eps[i]);
+			bury(d);
+			if (d->stopping && stop_step(d))
+				break;
+		}
+		if (worked || !all_slots_free(d)) {
+			idle_since = d->now;
+		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {
+			rte_pause();
+		} else {
+			atomic_store_explicit(
+				&d->totals.slab_bytes, d->slab.bytes_held, memory_order_relaxed);
+			sleep_for_work(d);
+			idle_since = rte_rdtsc();
+		}
+	}
+	for (i = 0; i < d->num_eps; i++)
+		atomic_store_explicit(
+			&d->eps[i]->ring.hdr->engine_stopped, 1, memory_order_release);
+	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	return 0;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The dispatcher's side of links. A link is wanted when a room first brings a prefill and a
+ * decode group together; control builds it as soon as both groups are complete; rooms wait
+ * meanwhile. When a member leaves, the link is stale: its rooms keep it until they end, new rooms
+ * want a new one.
+ */
+#include <string.h>
+
+#include "engine/internal.h"
+
+static void
+free_slot(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
+{
+	struct kvf_link_slot **at;
+
+	for (at = &d->links; *at != slot;)
+		at = &(*at)->next;
+	*at = slot->next;
+	if (slot->link != NULL) {
+		struct kvf_note note = {.type = NOTE_LINK_FREE, .link = slot->link};
+
+		kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	}
+	kvf_slab_free(&d->slab, slot, sizeof(*slot));
+}
+
+static struct kvf_link_slot *
+find(struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q)
+{
+	struct kvf_link_slot *slot;
+
+	for (slot = d->links; slot != NULL; slot = slot->next)
+		if (!slot->stale && slot->prefill == p && slot->decode == q)
+			return slot;
+	return NULL;
+}
+
+static void
+linked(struct kvf_dispatcher *d, struct kvf_room *room)
+{
+	uint32_t i;
+
+	for (i = 0; i < room->prefill->size; i++)
+		if (room->send_parts[i] != NULL)
+			kvf_part_linked(d, room->send_parts[i]);
+	for (i = 0; i < room->decode->size; i++)
+		if (room->recv_parts[i] != NULL)
+			kvf_part_linked(d, room->recv_parts[i]);
+}
+
+static void
+want(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
+{
+	struct kvf_note note = {
+		.type = NOTE_LINK_WANT, .prefill = slot->prefill, .decode = slot->decode};
+
+	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+}
+
+void
+kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room)
+{
+	struct kvf_link_slot *slot;
+
+	if (room->link != NULL || room->err.code != 0 || room->num_send == 0 || room->num_recv == 0)
+		return;
+	slot = find(d, room->prefill, room->decode);
+	if (slot == NULL) {
+		slot = kvf_slab_alloc(&d->slab, sizeof(*slot));
+		if (slot == NULL) {
+			kvf_room_fail(d, room, NULL, KVF_E_NOMEM, "no memory for a link");
+			return;
+		}
+		memset(slot, 0, sizeof(*slot));
+		slot->prefill = room->prefill;
+		slot->decode = room->decode;
+		slot->next = d->links;
+		d->links = slot;
+		want(d, slot);
+	}
+	if (slot->refusal.code != 0) {
+		kvf_room_fail(d, room, NULL, slot->refusal.code, "%s", slot->refusal.text);
+		return;
+	}
+	room->link = slot;
+	slot->refs++;
+	if (slot->link != NULL) {
+		linked(d, room);
+		return;
+	}
+	room->waiting_link = true;
+	room->wait_next = slot->waiters;
+	slot->waiters = room;
+}
+
+void
+kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room)
+{
+	struct kvf_link_slot *slot = room->link;
+	struct kvf_room **at;
+
+	if (slot == NULL)
+		return;
+	if (room->waiting_link) {
+		for (at = &slot->waiters; *at != room;)
+			at = &(*at)->wait_next;
+		*at = room->wait_next;
+		room->waiting_link = false;
+	}
+	room->link = NULL;
+	slot->refs--;
+	if (slot->refs == 0 && slot->stale)
+		free_slot(d, slot);
+}
+
+static void
+tell_group(struct kvf_ep_group *group, const struct kvf_err *why)
+{
+	uint32_t i;
+
+	for (i = 0; i < group->size; i++)
+		if (group->live[i] != NULL)
+			group->live[i]->event = *why;
+}
+
+void
+kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note)
+{
+	struct kvf_link_slot *slot = find(d, note->prefill, note->decode);
+	struct kvf_room *room, *next;
+
+	if (slot == NULL || slot->link != NULL) {
+		/* Nobody waits for it any more. */
+		struct kvf_note back = {.type = NOTE_LINK_FREE, .link = note->link};
+
+		kvf_note_send(d->engine->to_control, d->engine->control_fd, &back);
+		return;
+	}
+	slot->link = note->link;
+	if (note->link == NULL) {
+		slot->refusal = note->err;
+		tell_group(slot->prefill, &slot->refusal);
+		tell_group(slot->decode, &slot->refusal);
+	}
+	room = slot->waiters;
+	slot->waiters = NULL;
+	for (; room != NULL; room = next) {
+		next = room->wait_next;
+		room->waiting_link = false;
+		if (slot->refusal.code != 0)
+			kvf_room_fail(d, room, NULL, slot->refusal.code, "%s", slot->refusal.text);
+		else if (room->err.code == 0)
+			linked(d, room);
+	}
+}
+
+void
+kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group)
+{
+	struct kvf_link_slot *slot, *next;
+	struct kvf_room *room;
+
+	for (slot = d->links; slot != NULL; slot = next) {
+		next = slot->next;
+		if (slot->stale || (slot->prefill != group && slot->decode != group))
+			continue;
+		if (slot->link == NULL && slot->refusal.code == 0) {
+			/* Still waiting for control: it will build from the new membership. */
+			continue;
+		}
+		slot->stale = true;
+		for (room = slot->waiters; room != NULL; room = room->wait_next)
+			room->waiting_link = false;
+		slot->waiters = NULL;
+		if (slot->refs == 0)
+			free_slot(d, slot);
+	}
+}
