@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sharding arithmetic, and every refusal of a plan that needs no page id. */
+#include <inttypes.h>
+#include <stddef.h>
+
+#include <kvferry/plan.h>
+
+#include "base/err.h"
+#include "plan/joint.h"
+
+#define MAX_INTERLEAVE (1u << 31)
+#define KNOWN_FLAGS    (KVF_PLAN_SPLIT_SRC | KVF_PLAN_SPLIT_DST)
+
+uint64_t
+kvf_shard_rows(const struct kvf_sharding *sh, uint64_t pos)
+{
+	uint64_t period, first, off;
+
+	if (sh->size == 1)
+		return pos;
+	period = (uint64_t)sh->size * sh->interleave;
+	first = (uint64_t)sh->rank * sh->interleave;
+	off = pos % period;
+	off = off <= first ? 0 : off - first;
+	if (off > sh->interleave)
+		off = sh->interleave;
+	return pos / period * sh->interleave + off;
+}
+
+int
+kvf_sharding_check(const struct kvf_sharding *sh, const char *side, struct kvf_err *err)
+{
+	if (sh->size < 1 || sh->size > KVF_MAX_SHARDS)
+		return kvf_fail(err, KVF_E_SHARDING,
+			"%s sharding size=%u must be at least 1 and at most limit=%u", side,
+			sh->size, KVF_MAX_SHARDS);
+	if (sh->rank >= sh->size)
+		return kvf_fail(err, KVF_E_SHARDING, "%s sharding rank=%u must be below size=%u",
+			side, sh->rank, sh->size);
+	if (sh->interleave < 1 || sh->interleave > MAX_INTERLEAVE)
+		return kvf_fail(err, KVF_E_SHARDING,
+			"%s sharding interleave=%u must be at least 1 and at most limit=%u", side,
+			sh->interleave, MAX_INTERLEAVE);
+	if (sh->reserved != 0)
+		return kvf_fail(err, KVF_E_SHARDING, "%s sharding reserved=%u must be 0", side,
+			sh->reserved);
+	return 0;
+}
+
+/* Local rows below the end of a list of `pages` pages that starts with the page of the first row >=
+ * pos. */
+static int
+list_end(const struct kvf_sharding *sh, uint32_t page_tokens, uint64_t pages, uint64_t pos,
+	const char *side, uint64_t *rows, struct kvf_err *err)
+{
+	uint64_t first = kvf_shard_rows(sh, pos) / page_tokens;
+
+	if (kvf_add_overflows(first, pages, rows) || kvf_mul_overflows(*rows, page_tokens, rows))
+		return kvf_fail(err, KVF_E_OVERFLOW,
+			"%s pages=%" PRIu64 " of page_tokens=%u from page=%" PRIu64
+			" on pass limit=%" PRIu64 " rows",
+			side, pages, page_tokens, first, UINT64_MAX);
+	return 0;
+}
+
+static int
+check_page_tokens(uint32_t page_tokens, const char *side, struct kvf_err *err)
+{
+	if (page_tokens == 0)
+		return kvf_fail(
+			err, KVF_E_INVAL, "%s page_tokens=0 must be at least limit=1", side);
+	return 0;
+}
+
+int
+kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens, uint64_t num_src_pages,
+	uint64_t start, uint64_t *tokens, struct kvf_err *err)
+{
+	uint64_t end, pos, inter = src->interleave;
+	int rc;
+
+	rc = kvf_sharding_check(src, "src", err);
+	if (rc == 0)
+		rc = check_page_tokens(src_page_tokens, "src", err);
+	if (rc == 0)
+		rc = list_end(src, src_page_tokens, num_src_pages, start, "src", &end, err);
+	if (rc != 0)
+		return rc;
+	/*
+	 * Where the list ends with a whole interleave block, the answer is the same on every rank.
+	 * Elsewhere it is up to the first position whose row is not in the list.
+	 */
+	if (src->size == 1 || end % inter == 0) {
+		if (kvf_mul_overflows(end, src->size, &pos))
+			goto overflow;
+	} else {
+		if (kvf_mul_overflows(end / inter, inter * src->size, &pos) ||
+			kvf_add_overflows(pos, src->rank * inter + end % inter, &pos))
+			goto overflow;
+	}
+	/* An empty list may begin before start. */
+	*tokens = pos > start ? pos - start : 0;
+	return 0;
+overflow:
+	return kvf_fail(err, KVF_E_OVERFLOW,
+		"src rows=%" PRIu64 " of size=%u ranks pass limit=%" PRIu64 " positions", end,
+		src->size, UINT64_MAX);
+}
+
+static int
+check_dst(const struct kvf_plan_spec *spec, struct kvf_err *err)
+{
+	const struct kvf_sharding *dst = &spec->dst;
+	uint64_t lo = spec->start > spec->prefix ? spec->start : spec->prefix;
+	uint64_t hi = spec->start + spec->tokens;
+	uint64_t first, end, last, row, before, virt;
+	int rc;
+
+	if (lo >= hi)
+		return 0;
+	rc = list_end(
+		dst, spec->dst_page_tokens, spec->num_dst_pages, spec->prefix, "dst", &end, err);
+	if (rc != 0)
+		return rc;
+	if (kvf_shard_rows(dst, hi) <= end)
+		return 0;
+	/* This rank holds rows past its list; they matter only where this source sends them. */
+	if (!kvf_joint_last(&spec->src, dst, lo, hi, &last))
+		return 0;
+	row = kvf_shard_rows(dst, last);
+	if (row < end)
+		return 0;
+	first = kvf_shard_rows(dst, spec->prefix) / spec->dst_page_tokens;
+	before = spec->start < spec->prefix ? spec->start : spec->prefix;
+	virt = (uint64_t)spec->src_page_tokens * spec->src.size;
+	return kvf_fail(err, KVF_E_DST_PAGES,
+		"destination pages must hold every row that this rank receives: required=%" PRIu64
+		", provided=%" PRIu64 ", src_page_offset=%" PRIu64 ", dcp_rank=%u",
+		row / spec->dst_page_tokens - first + 1, spec->num_dst_pages,
+		(spec->start - before) / virt, dst->rank);
+}
+
+int
+kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
+{
+	uint64_t virt, capacity, end;
+	int rc;
+
+	if (spec == NULL)
+		return kvf_fail(err, KVF_E_INVAL, "plan spec=NULL");
+	rc = kvf_sharding_check(&spec->src, "src", err);
+	if (rc == 0)
+		rc = kvf_sharding_check(&spec->dst, "dst", err);
+	if (rc == 0)
+		rc = check_page_tokens(spec->src_page_tokens, "src", err);
+	if (rc == 0)
+		rc = check_page_tokens(spec->dst_page_tokens, "dst", err);
+	if (rc != 0)
+		return rc;
+	if ((spec->flags & ~KNOWN_FLAGS) != 0)
+		return kvf_fail(err, KVF_E_INVAL, "plan flags=%#x, known flags=%#x", spec->flags,
+			KNOWN_FLAGS);
+	if (spec->reserved != 0)
+		return kvf_fail(err, KVF_E_INVAL, "plan reserved=%u must be 0", spec->reserved);
+	if (spec->num_src_pages != 0 && spec->src_pages == NULL)
+		return kvf_fail(err, KVF_E_INVAL, "src_pages=NULL with num_src_pages=%" PRIu64,
+			spec->num_src_pages);
+	if (spec->num_dst_pages != 0 && spec->dst_pages == NULL)
+		return kvf_fail(err, KVF_E_INVAL, "dst_pages=NULL with num_dst_pages=%" PRIu64,
+			spec->num_dst_pages);
+	if (kvf_add_overflows(spec->start, spec->tokens, &end))
+		return kvf_fail(err, KVF_E_OVERFLOW,
+			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, spec->start,
+			spec->tokens, UINT64_MAX);
+	virt = (uint64_t)spec->dst_page_tokens * spec->dst.size;
+	if (spec->prefix % virt != 0)
+		return kvf_fail(err, KVF_E_PREFIX,
+			"PD DCP transfer requires decode_prefix_len to align to the virtual DCP "
+			"page "
+			"size (%" PRIu64 "), got %" PRIu64,
+			virt, spec->prefix);
+	if (spec->tokens == 0)
+		return 0;
+	rc = kvf_plan_capacity(&spec->src, spec->src_page_tokens, spec->num_src_pages, spec->start,
+		&capacity, err);
+	if (rc != 0)
+		return rc;
+	/* A rank that holds nothing of the chunk needs no page for it. */
+	if (spec->tokens > capacity &&
+		kvf_shard_rows(&spec->src, end) != kvf_shard_rows(&spec->src, spec->start))
+		return kvf_fail(err, KVF_E_CAPACITY,
+			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
+			", capacity=%" PRIu64,
+			spec->tokens, capacity);
+	return check_dst(spec, err);
+}
