@@ -34,8 +34,8 @@ bad(struct kvf_err *err, uint32_t c, uint32_t e, const char *name, uint64_t valu
 	const char *limit_name, uint64_t limit)
 {
 	return kvf_fail(err, KVF_E_GEOMETRY,
-		"bad geometry: component=%" PRIu32 " entry=%" PRIu32 " %s=%" PRIu64 ", %s=%" PRIu64,
-		c, e, name, value, limit_name, limit);
+		"bad geometry: component=%u entry=%u %s=%" PRIu64 ", %s=%" PRIu64, c, e, name,
+		value, limit_name, limit);
 }
 
 static int
@@ -43,7 +43,7 @@ bad_component(struct kvf_err *err, uint32_t c, const char *name, uint64_t value,
 	const char *limit_name, uint64_t limit)
 {
 	return kvf_fail(err, KVF_E_GEOMETRY,
-		"bad geometry: component=%" PRIu32 " %s=%" PRIu64 ", %s=%" PRIu64, c, name, value,
+		"bad geometry: component=%u %s=%" PRIu64 ", %s=%" PRIu64, c, name, value,
 		limit_name, limit);
 }
 
@@ -75,20 +75,18 @@ check_component(const struct kvf_component *comp, uint32_t c, struct kvf_err *er
 		return bad_component(
 			err, c, "num_entries", comp->num_entries, "limit", KVF_MAX_ENTRIES);
 	if (comp->entries == NULL)
-		return kvf_fail(err, KVF_E_INVAL,
-			"component=%" PRIu32 " num_entries=%" PRIu32 " entries=NULL", c,
+		return kvf_fail(err, KVF_E_INVAL, "component=%u num_entries=%u entries=NULL", c,
 			comp->num_entries);
 	if (sh->reserved != 0)
 		return bad_component(err, c, "sharding.reserved", sh->reserved, "limit", 0);
-	snprintf(side, sizeof(side), "component=%" PRIu32, c);
+	snprintf(side, sizeof(side), "component=%u", c);
 	rc = kvf_sharding_check(sh, side, err);
 	if (rc != 0)
 		return rc;
 	if (comp->cls != KVF_TOKENS && (sh->size != 1 || sh->rank != 0 || sh->interleave != 1))
 		return kvf_fail(err, KVF_E_SHARDING,
-			"only tokens are sharded: component=%" PRIu32 " cls=%" PRIu32
-			" size=%" PRIu32 " rank=%" PRIu32 " interleave=%" PRIu32
-			", limit {1, 0, 1}",
+			"only tokens are sharded: component=%u cls=%u size=%u rank=%u "
+			"interleave=%u, limit {1, 0, 1}",
 			c, comp->cls, sh->size, sh->rank, sh->interleave);
 	return 0;
 }
@@ -105,8 +103,8 @@ check_entry(const struct kvf_entry *e, uint32_t c, uint32_t i, struct kvf_err *e
 			(uint32_t)e->head_first + e->head_count, "head_total", e->head_total);
 	if (e->row_bytes % e->head_count != 0)
 		return kvf_fail(err, KVF_E_GEOMETRY,
-			"bad geometry: component=%" PRIu32 " entry=%" PRIu32 " row_bytes=%" PRIu32
-			" is not a multiple of head_count=%u, remainder=%" PRIu32,
+			"bad geometry: component=%u entry=%u row_bytes=%u is not a multiple of "
+			"head_count=%u, remainder=%u",
 			c, i, e->row_bytes, e->head_count, e->row_bytes % e->head_count);
 	if (e->head_stride != 0 && e->head_stride < e->row_bytes / e->head_count)
 		return bad(err, c, i, "head_stride", e->head_stride, "minimum",
@@ -121,8 +119,8 @@ static int
 too_large(struct kvf_err *err, uint32_t c, uint32_t i, const struct dim *d)
 {
 	return kvf_fail(err, KVF_E_OVERFLOW,
-		"geometry overflows 64 bits: component=%" PRIu32 " entry=%" PRIu32 " %s=%" PRIu64
-		" count=%" PRIu64 ", limit=%" PRId64,
+		"geometry overflows 64 bits: component=%u entry=%u %s=%" PRIu64 " count=%" PRIu64
+		", limit=%" PRId64,
 		c, i, d->name, d->stride, d->count, INT64_MAX);
 }
 
@@ -157,19 +155,19 @@ check_extent(const struct kvf_component *comp, const struct kvf_entry *e, uint64
 	}
 	if (kvf_add_overflows(e->offset, ext, &end))
 		return kvf_fail(err, KVF_E_OVERFLOW,
-			"geometry overflows 64 bits: component=%" PRIu32 " entry=%" PRIu32
-			" offset=%" PRIu64 " extent=%" PRIu64,
+			"geometry overflows 64 bits: component=%u entry=%u offset=%" PRIu64
+			" extent=%" PRIu64,
 			c, i, e->offset, ext);
 	if (end > pool_bytes)
 		return kvf_fail(err, KVF_E_GEOMETRY,
-			"entry ends past its pool: component=%" PRIu32 " entry=%" PRIu32
-			" layer=%" PRIu32 " needs=%" PRIu64 " pool=%" PRIu64,
+			"entry ends past its pool: component=%u entry=%u layer=%u needs=%" PRIu64
+			" pool=%" PRIu64,
 			c, i, e->layer, end, pool_bytes);
 	/* No file is longer than this, and half the range keeps the sums below from wrapping. */
 	if (end > (uint64_t)INT64_MAX)
 		return kvf_fail(err, KVF_E_OVERFLOW,
-			"no pool is that large: component=%" PRIu32 " entry=%" PRIu32
-			" needs=%" PRIu64 " limit=%" PRId64,
+			"no pool is that large: component=%u entry=%u needs=%" PRIu64
+			" limit=%" PRId64,
 			c, i, end, INT64_MAX);
 
 	/* From the inside out; what is adjacent becomes one dimension, or part of the solid piece.
@@ -183,8 +181,8 @@ check_extent(const struct kvf_component *comp, const struct kvf_entry *e, uint64
 
 		if (d[k].stride < ext)
 			return kvf_fail(err, KVF_E_GEOMETRY,
-				"rows overlap: component=%" PRIu32 " entry=%" PRIu32
-				" layer=%" PRIu32 " %s=%" PRIu64 " minimum=%" PRIu64,
+				"rows overlap: component=%u entry=%u layer=%u %s=%" PRIu64
+				" minimum=%" PRIu64,
 				c, i, e->layer, d[k].name, d[k].stride, ext);
 		if (prev == NULL && d[k].stride == cell)
 			cell *= d[k].count;
@@ -326,9 +324,8 @@ check_apart(struct span *spans, uint32_t n, uint32_t *open, struct kvf_err *err)
 			if (r == APART)
 				continue;
 			return kvf_fail(err, KVF_E_GEOMETRY,
-				"%s: component=%" PRIu32 " entry=%" PRIu32 " offset=%" PRIu64
-				" end=%" PRIu64 " and component=%" PRIu32 " entry=%" PRIu32
-				" offset=%" PRIu64 " end=%" PRIu64,
+				"%s: component=%u entry=%u offset=%" PRIu64 " end=%" PRIu64
+				" and component=%u entry=%u offset=%" PRIu64 " end=%" PRIu64,
 				r == MEET ? "entries overlap"
 					  : "entries interleave with unrelated strides",
 				a->component, a->entry, a->off, a->end, b->component, b->entry,
@@ -350,15 +347,15 @@ kvf_geometry_check(const struct kvf_geometry *geo, uint64_t pool_bytes, struct k
 	if (geo == NULL)
 		return kvf_fail(err, KVF_E_INVAL, "geometry=NULL");
 	if (geo->reserved != 0)
-		return kvf_fail(err, KVF_E_GEOMETRY, "bad geometry: reserved=%" PRIu32 ", limit=0",
-			geo->reserved);
+		return kvf_fail(
+			err, KVF_E_GEOMETRY, "bad geometry: reserved=%u, limit=0", geo->reserved);
 	if (geo->num_components == 0 || geo->num_components > KVF_MAX_COMPONENTS)
 		return kvf_fail(err, KVF_E_GEOMETRY,
-			"bad geometry: num_components=%" PRIu32 ", minimum=1 limit=%u",
-			geo->num_components, KVF_MAX_COMPONENTS);
+			"bad geometry: num_components=%u, minimum=1 limit=%u", geo->num_components,
+			KVF_MAX_COMPONENTS);
 	if (geo->components == NULL)
-		return kvf_fail(err, KVF_E_INVAL, "num_components=%" PRIu32 " components=NULL",
-			geo->num_components);
+		return kvf_fail(
+			err, KVF_E_INVAL, "num_components=%u components=NULL", geo->num_components);
 	for (c = 0; c < geo->num_components; c++) {
 		rc = check_component(&geo->components[c], c, err);
 		if (rc != 0)
@@ -367,12 +364,12 @@ kvf_geometry_check(const struct kvf_geometry *geo, uint64_t pool_bytes, struct k
 	}
 	if (total > KVF_MAX_ENTRIES)
 		return kvf_fail(err, KVF_E_GEOMETRY,
-			"bad geometry: entries=%" PRIu32 " in all components, limit=%u", total,
+			"bad geometry: entries=%u in all components, limit=%u", total,
 			KVF_MAX_ENTRIES);
 
 	spans = malloc(total * (sizeof(*spans) + sizeof(uint32_t)));
 	if (spans == NULL)
-		return kvf_fail(err, KVF_E_NOMEM, "no memory to check entries=%" PRIu32, total);
+		return kvf_fail(err, KVF_E_NOMEM, "no memory to check entries=%u", total);
 	total = 0;
 	for (c = 0; c < geo->num_components && rc == 0; c++) {
 		const struct kvf_component *comp = &geo->components[c];
