@@ -148,7 +148,7 @@ test_import_two_processes(void)
 	struct kvf_pool_config cfg = small_config(3 << 20);
 	struct kvf_pool *pool;
 	uint64_t *words, i, n;
-	int status, fd;
+	int status = -1, fd;
 	pid_t pid;
 
 	if (!CHECK_EQ(kvf_pool_create(&cfg, &pool, NULL), 0))

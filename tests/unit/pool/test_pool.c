@@ -298,13 +298,10 @@ test_more_than_memory(void)
 }
 
 static void
-test_numa(void)
+test_bad_node(void)
 {
 	struct kvf_pool_config cfg = small_config(100000);
-	struct kvf_pool *pool;
-	const char *why;
 	char text[48];
-	int node, i;
 
 	cfg.numa_node = -2;
 	refused(&cfg, KVF_E_INVAL, "numa_node=-2", "-1 for any");
@@ -318,28 +315,66 @@ test_numa(void)
 	refused(&cfg, KVF_E_INVAL, "does not exist", text);
 	cfg.numa_node = INT32_MAX;
 	refused(&cfg, KVF_E_INVAL, "node=2147483647", text);
+}
 
-	cfg.numa_node = numa_max_node();
-	for (i = 0; i < 2; i++) {
-		if (i == 1) {
-			if (!huge_take(4, &why)) {
-				suite_skip(why);
-				return;
-			}
-			cfg = huge_config(3 * HUGE_2M);
-			cfg.numa_node = 0;
-		}
-		if (!CHECK_EQ(kvf_pool_create(&cfg, &pool, NULL), 0))
-			break;
-		CHECK(all_resident(kvf_pool_addr(pool), cfg.length));
-		CHECK_EQ(get_mempolicy(
-				 &node, NULL, 0, kvf_pool_addr(pool), MPOL_F_NODE | MPOL_F_ADDR),
+/* Every page must come from the node that was asked for. */
+static void
+check_on_node(const struct kvf_pool_config *cfg)
+{
+	struct kvf_pool *pool;
+	uint64_t at;
+	int node;
+
+	if (!CHECK_EQ(kvf_pool_create(cfg, &pool, NULL), 0))
+		return;
+	CHECK(all_resident(kvf_pool_addr(pool), cfg->length));
+	for (at = 0; at < kvf_pool_mapped_length(pool); at += kvf_pool_page_size(pool)) {
+		node = -1;
+		CHECK_EQ(get_mempolicy(&node, NULL, 0, (char *)kvf_pool_addr(pool) + at,
+				 MPOL_F_NODE | MPOL_F_ADDR),
 			0);
-		CHECK_EQ(node, cfg.numa_node);
-		kvf_pool_destroy(pool);
+		CHECK_EQ(node, cfg->numa_node);
 	}
-	if (i == 2)
-		huge_give_back(4);
+	kvf_pool_destroy(pool);
+}
+
+static void
+test_node_small(void)
+{
+	struct kvf_pool_config cfg = small_config(100000);
+
+	if (numa_available() < 0) {
+		suite_skip("no NUMA support in this kernel");
+		return;
+	}
+	for (cfg.numa_node = 0; cfg.numa_node <= numa_max_node(); cfg.numa_node++)
+		if (numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)cfg.numa_node))
+			check_on_node(&cfg);
+}
+
+static void
+test_node_huge(void)
+{
+	struct kvf_pool_config cfg = huge_config(3 * HUGE_2M);
+	struct kvf_huge_supply s;
+	const char *why;
+
+	if (numa_available() < 0) {
+		suite_skip("no NUMA support in this kernel");
+		return;
+	}
+	/* New pages are spread evenly. */
+	if (!huge_take(3 * ((uint64_t)numa_max_node() + 1), &why)) {
+		suite_skip(why);
+		return;
+	}
+	cfg.numa_node = 0;
+	kvf_huge_supply("", HUGE_2M, 0, &s);
+	if (s.free >= 3)
+		check_on_node(&cfg);
+	else
+		suite_skip("node 0 got too few 2 MiB pages");
+	huge_give_back(3 * ((uint64_t)numa_max_node() + 1));
 }
 
 static void
@@ -692,7 +727,9 @@ static const struct suite_case cases[] = {
 	{"bad config", test_bad_config},
 	{"overflow", test_overflow},
 	{"more than the memory there is", test_more_than_memory},
-	{"numa node", test_numa},
+	{"numa: bad node", test_bad_node},
+	{"numa: small pages", test_node_small},
+	{"numa: hugepages", test_node_huge},
 	{"hugepages", test_huge},
 	{"reported length 3779571220", test_reported_length},
 	{"hugepage shortage", test_shortage},
