@@ -72,7 +72,7 @@ add() { # DELTA; says on stdout by how much the total changed
 fits() { # PAGES
 	local kb=${dir##*hugepages-} available
 	available=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
-	[ $(($1 * ${kb%kB})) -le $((${available:-0} / 4 * 3)) ]
+	[ $(($1 * ${kb%kB} * 4)) -le $((${available:-0} * 3)) ]
 }
 
 # Reads until its input ends, which is when the process that holds the other end has gone. It is a
@@ -140,17 +140,33 @@ with() {
 	return $rc
 }
 
-wait_for() {
-	local rc=0 sig
-	for sig in INT TERM HUP QUIT; do
-		# shellcheck disable=SC2064
-		trap "kill -$sig $1 2>/dev/null || true" "$sig"
+# From the keyboard a signal reaches the command directly too; a second one would cut its clean-up
+# short, so it comes only to who is still there after 2 seconds.
+pass_later() { # PID SIGNAL
+	local i
+	for ((i = 0; i < 20; i++)); do
+		kill -0 "$1" 2>/dev/null || return 0
+		sleep 0.1
 	done
-	# wait returns early for each signal that is passed on.
+	kill "-$2" "$1" 2>/dev/null || true
+}
+
+# The status of a child; signals go on to it, and do not end the waiting.
+wait_for() { # PID
+	local rc interrupted sig
+	for sig in TERM HUP; do
+		# shellcheck disable=SC2064
+		trap "interrupted=1; kill -$sig $1 2>/dev/null || true" "$sig"
+	done
+	for sig in INT QUIT; do
+		# shellcheck disable=SC2064
+		trap "interrupted=1; pass_later $1 $sig" "$sig"
+	done
 	while :; do
+		interrupted=0
 		rc=0
 		wait "$1" || rc=$?
-		kill -0 "$1" 2>/dev/null || break
+		[ $interrupted = 1 ] || break
 	done
 	trap - INT TERM HUP QUIT
 	return $rc
@@ -174,7 +190,7 @@ with)
 		esac
 	done
 	[[ $pages =~ ^[0-9]{1,9}$ ]] || die "not a number of pages: $pages"
-	[ "${1:-}" = -- ] && [ $# -ge 2 ] || die "no command: $me with $pages -- COMMAND"
+	[[ ${1:-} = -- && $# -ge 2 ]] || die "no command: $me with $pages -- COMMAND"
 	shift
 	with "$((10#$pages))" "$@"
 	;;
