@@ -140,7 +140,8 @@ push(struct kvf_copy_channel *ch)
 		ch->doorbell = true;
 		moved = true;
 	}
-	/* A doorbell that fails is rung again by the next poll; check_halted() ends it if it never works.
+	/* A doorbell that fails is rung again by the next poll; check_halted() ends it if it never
+	 * works.
 	 */
 	if (ch->doorbell && rte_dma_submit(ch->dev->id, DMADEV_VCHAN) == 0)
 		ch->doorbell = false;
@@ -184,11 +185,12 @@ reap_status(struct kvf_copy_channel *ch)
 static bool
 reap(struct kvf_copy_channel *ch)
 {
-	bool moved = false, failed;
-	uint16_t want, n;
+	bool moved = false;
 
 	while (ch->inflight > 0) {
-		want = (uint16_t)RTE_MIN(ch->inflight, (uint32_t)UINT16_MAX);
+		uint16_t want = (uint16_t)RTE_MIN(ch->inflight, (uint32_t)UINT16_MAX), n;
+		bool failed;
+
 		n = rte_dma_completed(ch->dev->id, DMADEV_VCHAN, want, NULL, &failed);
 		account(ch, n, 0);
 		moved |= n > 0;

@@ -57,11 +57,13 @@ can_copy(int16_t id)
 static int
 find_named(const char *name, int len, struct kvf_err *err)
 {
-	char present[80], text[RTE_DEV_NAME_MAX_LEN];
-	struct rte_dma_info info;
-	int16_t id;
+	char present[80];
 
 	if (len > 0 && len < RTE_DEV_NAME_MAX_LEN) {
+		char text[RTE_DEV_NAME_MAX_LEN];
+		struct rte_dma_info info;
+		int16_t id;
+
 		snprintf(text, sizeof(text), "%.*s", len, name);
 		RTE_DMA_FOREACH_DEV(id)
 		{
@@ -78,12 +80,12 @@ find_named(const char *name, int len, struct kvf_err *err)
 static int
 select_devices(const char *args, int16_t *ids, uint32_t *num, struct kvf_err *err)
 {
-	uint32_t i;
-	int16_t id;
-	int ret, len;
+	int len;
 
 	*num = 0;
 	if (args == NULL) {
+		int16_t id;
+
 		RTE_DMA_FOREACH_DEV(id)
 		{
 			if (can_copy(id))
@@ -100,6 +102,9 @@ select_devices(const char *args, int16_t *ids, uint32_t *num, struct kvf_err *er
 		return 0;
 	}
 	for (;; args += len + 1) {
+		uint32_t i;
+		int ret;
+
 		len = (int)strcspn(args, ",");
 		ret = find_named(args, len, err);
 		if (ret < 0)

@@ -44,7 +44,7 @@ struct dmadev_region {
 };
 
 struct kvf_copy_drv {
-	TAILQ_HEAD(, dmadev_region) regions;
+	TAILQ_HEAD(dmadev_regions, dmadev_region) regions;
 	uint32_t num_regions;
 	uint32_t num_devices;
 	struct dmadev_device devices[];

@@ -107,6 +107,18 @@ static int
 register_region(struct kvf_copy_drv *drv, void *base, uint64_t length, uint64_t page_size,
 	struct kvf_err *err)
 {
+	struct dmadev_region *r;
+
+	/* DPDK itself refuses only the very same region twice. */
+	for (r = TAILQ_FIRST(&drv->regions); r != NULL; r = TAILQ_NEXT(r, next)) {
+		uintptr_t start = (uintptr_t)base, other = (uintptr_t)r->base;
+
+		if (start < other + r->length && other < start + length)
+			return kvf_fail(err, KVF_E_EXIST,
+				"the region overlaps one that is mapped: base=%p length=%" PRIu64
+				" mapped base=%p length=%" PRIu64,
+				base, length, r->base, r->length);
+	}
 	if (rte_extmem_register(base, length, NULL, 0, page_size) == 0)
 		return 0;
 	if (rte_errno == ENOSPC)
@@ -116,7 +128,7 @@ register_region(struct kvf_copy_drv *drv, void *base, uint64_t length, uint64_t 
 			drv->num_regions, RTE_MAX_MEMSEG_LISTS);
 	if (rte_errno == EEXIST)
 		return kvf_fail(err, KVF_E_EXIST,
-			"the region overlaps one that is registered: base=%p length=%" PRIu64, base,
+			"the region is registered with DPDK already: base=%p length=%" PRIu64, base,
 			length);
 	return kvf_fail(err, KVF_E_DEVICE,
 		"DPDK cannot register a region: base=%p length=%" PRIu64 " page_size=%" PRIu64

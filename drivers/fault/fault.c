@@ -219,7 +219,7 @@ fault_open(const char *args, struct kvf_copy_drv **out, struct kvf_copy_caps *ca
 	drv->depth = inner_caps.channel_depth < MAX_DEPTH ? inner_caps.channel_depth : MAX_DEPTH;
 	*caps = inner_caps;
 	caps->channel_depth = drv->depth;
-	snprintf(caps->detail, sizeof(caps->detail), "fault:%.60s over %.56s", args,
+	snprintf(caps->detail, sizeof(caps->detail), "fault:%.60s over %.55s", args,
 		inner_caps.detail);
 	*out = drv;
 	return 0;
