@@ -46,14 +46,14 @@ enum kvf_status {
 struct kvf_endpoint_config {
 	const char *socket;   /**< kvferryd's socket; NULL: KVF_DEFAULT_SOCKET */
 	enum kvf_role role;
-	const char *group;    /**< group of this endpoint, 1..31 bytes; names are per role */
+	const char *group;    /**< group of this endpoint, 1..31 bytes of printable ASCII; names are per role */
 	uint32_t group_size;  /**< endpoints in the group; all members say the same */
 	uint32_t rank;	      /**< this endpoint's place in it, < group_size */
 	struct kvf_pool *pool;
 	const struct kvf_geometry *geometry;
 	uint32_t sq_entries;  /**< submissions that can wait, power of two; 0: 1024 */
 	uint32_t cq_entries;  /**< completions that can wait, power of two; 0: 4096 */
-	uint64_t arena_bytes; /**< index arrays that can wait; 0: 8 MiB. One request's lists must fit */
+	uint64_t arena_bytes; /**< index arrays that can wait, power of two; 0: 8 MiB. One request's lists must fit */
 	uint32_t max_rooms;   /**< rooms held at a time; 0: 16384 */
 	uint32_t open_timeout_ms;      /**< 0: 10000 */
 	uint32_t bootstrap_timeout_ms; /**< posted to "both sides there"; 0: 300000 */
