@@ -146,7 +146,7 @@ int kvf_poll(struct kvf_endpoint *ep, struct kvf_event *events, int max);
 
 /**
  * Sleeps until kvf_poll() has something to say or `timeout_ms` (>= 0) passed.
- * @return 1 there is something, 0 timeout, KVF_E_ENGINE_GONE.
+ * @return 1 there is something, 0 timeout, KVF_E_ENGINE_GONE; KVF_E_INVAL for a negative limit.
  */
 int kvf_wait(struct kvf_endpoint *ep, int timeout_ms);
 
@@ -172,7 +172,7 @@ int kvf_abort(struct kvf_endpoint *ep, uint64_t room, const char *reason, struct
  */
 int kvf_room_release(struct kvf_endpoint *ep, uint64_t room, struct kvf_err *err);
 
-/** The engine's status as JSON text, for people and scripts. Free with free(). */
+/** The engine's status as JSON text, for people and scripts. timeout_ms 0: 10000. Free with free(). */
 int kvf_engine_status(const char *socket, uint32_t timeout_ms, char **json, struct kvf_err *err);
 
 #ifdef __cplusplus
