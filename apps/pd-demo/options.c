@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/fail.h"
+#include "pd-demo/options.h"
+
+const char demo_usage[] =
+	"usage: pd-demo [options]\n"
+	"Real prefill and decode processes move the KV cache of a few requests through kvferryd;\n"
+	"every byte is recomputed on its own at the decode side, and every other byte is checked "
+	"to be "
+	"untouched.\n"
+	"\n"
+	"  --model NAME       preset of apps/models.json (deepseek-r1); --list-models names them\n"
+	"  --tokens N         prompt length that the mixed lengths derive from (8192, or what "
+	"fits)\n"
+	"  --rooms N          requests (8)\n"
+	"  --page-size N      tokens in a page (64)\n"
+	"  --chunk N          tokens of a prefill chunk (2048)\n"
+	"  --prefill-tp N     prefill ranks (the preset's)\n"
+	"  --decode-tp N      decode TP size (the preset's)\n"
+	"  --decode-dcp N     decode context parallel size (the preset's)\n"
+	"  --interleave N     DCP interleave (1)\n"
+	"  --layers N         only the layers below N\n"
+	"  --draft            add a draft layer, replicated on every DCP rank\n"
+	"  --state            add a Mamba-like state, sent once per request\n"
+	"  --hugepages        hugepages or nothing;  --no-hugepages: 4 KiB pages outright\n"
+	"  --seed N           room ids, page ids and bytes follow from it (1)\n"
+	"  --socket PATH      kvferryd's socket (" KVF_DEFAULT_SOCKET ")\n"
+	"  --engine PATH      start this kvferryd, stop it at the end\n"
+	"  --driver NAME      copy driver for --engine (cpu)\n"
+	"  --lcores N         cores for --engine (2)\n"
+	"  --engine-args TEXT further arguments for --engine: its own, then -- and EAL's\n"
+	"  --timeout S        limit of every wait (120)\n"
+	"  --json             one JSON object instead of the report\n"
+	"\n"
+	"The last line is: verified rooms=<n> bytes=<n> mismatches=<n>\n"
+	"Exit status 0 only if every room arrived and nothing mismatched.\n";
+
+enum {
+	OPT_MODEL = 256,
+	OPT_TOKENS,
+	OPT_ROOMS,
+	OPT_PAGE_SIZE,
+	OPT_CHUNK,
+	OPT_PREFILL_TP,
+	OPT_DECODE_TP,
+	OPT_DECODE_DCP,
+	OPT_INTERLEAVE,
+	OPT_LAYERS,
+	OPT_DRAFT,
+	OPT_STATE,
+	OPT_HUGE,
+	OPT_NO_HUGE,
+	OPT_SEED,
+	OPT_SOCKET,
+	OPT_ENGINE,
+	OPT_DRIVER,
+	OPT_LCORES,
+	OPT_ENGINE_ARGS,
+	OPT_TIMEOUT,
+	OPT_JSON,
+	OPT_LIST,
+	OPT_HELP,
+	OPT_WORKER,
+	OPT_WORKER_FD,
+	OPT_TAG,
+};
+
+static const struct option long_options[] = {
+	{"model", required_argument, NULL, OPT_MODEL},
+	{"tokens", required_argument, NULL, OPT_TOKENS},
+	{"rooms", required_argument, NULL, OPT_ROOMS},
+	{"page-size", required_argument, NULL, OPT_PAGE_SIZE},
+	{"chunk", required_argument, NULL, OPT_CHUNK},
+	{"prefill-tp", required_argument, NULL, OPT_PREFILL_TP},
+	{"decode-tp", required_argument, NULL, OPT_DECODE_TP},
+	{"decode-dcp", required_argument, NULL, OPT_DECODE_DCP},
+	{"interleave", required_argument, NULL, OPT_INTERLEAVE},
+	{"layers", required_argument, NULL, OPT_LAYERS},
+	{"draft", no_argument, NULL, OPT_DRAFT},
+	{"state", no_argument, NULL, OPT_STATE},
+	{"hugepages", no_argument, NULL, OPT_HUGE},
+	{"no-hugepages", no_argument, NULL, OPT_NO_HUGE},
+	{"seed", required_argument, NULL, OPT_SEED},
+	{"socket", required_argument, NULL, OPT_SOCKET},
+	{"engine", required_argument, NULL, OPT_ENGINE},
+	{"driver", required_argument, NULL, OPT_DRIVER},
+	{"lcores", required_argument, NULL, OPT_LCORES},
+	{"engine-args", required_argument, NULL, OPT_ENGINE_ARGS},
+	{"timeout", required_argument, NULL, OPT_TIMEOUT},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"list-models", no_argument, NULL, OPT_LIST},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"worker", required_argument, NULL, OPT_WORKER},
+	{"worker-fd", required_argument, NULL, OPT_WORKER_FD},
+	{"tag", required_argument, NULL, OPT_TAG},
+	{NULL, 0, NULL, 0},
+};
+
+void
+demo_options_default(struct demo_options *o)
+{
+	memset(o, 0, sizeof(*o));
+	o->model = "deepseek-r1";
+	o->tokens = 8192;
+	o->page_size = 64;
+	o->interleave = 1;
+	o->rooms = 8;
+	o->chunk = 2048;
+	o->seed = 1;
+	o->driver = "cpu";
+	o->lcores = 2;
+	o->timeout_s = 120;
+	o->worker_fd = -1;
+}
+
+static int
+parse_u64(const char *name, const char *text, uint64_t lo, uint64_t hi, uint64_t *value,
+	struct kvf_err *err)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 0);
+	if (end == text || *end != '\0' || errno != 0 || text[0] == '-' || *value < lo ||
+		*value > hi)
+		return app_fail(err, KVF_E_INVAL,
+			"%s=%.60s must be a whole number in [%" PRIu64 ", %" PRIu64 "]", name, text,
+			lo, hi);
+	return 0;
+}
+
+static int
+parse_u32(const char *name, const char *text, uint32_t lo, uint32_t hi, uint32_t *value,
+	struct kvf_err *err)
+{
+	uint64_t v;
+
+	if (parse_u64(name, text, lo, hi, &v, err) != 0)
+		return KVF_E_INVAL;
+	*value = (uint32_t)v;
+	return 0;
+}
+
+/* "prefill/0" */
+static int
+parse_worker(struct demo_options *o, const char *text, struct kvf_err *err)
+{
+	const char *slash = strchr(text, '/');
+
+	if (slash != NULL && strncmp(text, "prefill/", 8) == 0)
+		o->worker_role = KVF_PREFILL;
+	else if (slash != NULL && strncmp(text, "decode/", 7) == 0)
+		o->worker_role = KVF_DECODE;
+	else
+		return app_fail(
+			err, KVF_E_INVAL, "worker=%.60s must be prefill/RANK or decode/RANK", text);
+	return parse_u32("worker", slash + 1, 0, DEMO_MAX_RANKS - 1, &o->worker_rank, err);
+}
+
+static int
+parse_one(struct demo_options *o, int opt, const char *name, char *arg, struct kvf_err *err)
+{
+	uint32_t v;
+
+	switch (opt) {
+	case OPT_MODEL:
+		o->model = arg;
+		return 0;
+	case OPT_TOKENS:
+		o->tokens_given = true;
+		return parse_u32(name, arg, 1, DEMO_MAX_TOKENS, &o->tokens, err);
+	case OPT_ROOMS:
+		return parse_u32(name, arg, 1, DEMO_MAX_ROOMS, &o->rooms, err);
+	case OPT_PAGE_SIZE:
+		return parse_u32(name, arg, 1, 65536, &o->page_size, err);
+	case OPT_CHUNK:
+		return parse_u32(name, arg, 1, DEMO_MAX_TOKENS, &o->chunk, err);
+	case OPT_PREFILL_TP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->prefill_tp, err);
+	case OPT_DECODE_TP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->decode_tp, err);
+	case OPT_DECODE_DCP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->decode_dcp, err);
+	case OPT_INTERLEAVE:
+		return parse_u32(name, arg, 1, 65536, &o->interleave, err);
+	case OPT_LAYERS:
+		return parse_u32(name, arg, 1, MODEL_MAX_LAYERS, &o->layers, err);
+	case OPT_DRAFT:
+		o->draft = true;
+		return 0;
+	case OPT_STATE:
+		o->state = true;
+		return 0;
+	case OPT_HUGE:
+		o->pages = DEMO_PAGES_HUGE;
+		return 0;
+	case OPT_NO_HUGE:
+		o->pages = DEMO_PAGES_SMALL;
+		return 0;
+	case OPT_SEED:
+		return parse_u64(name, arg, 0, UINT64_MAX, &o->seed, err);
+	case OPT_SOCKET:
+		o->socket = arg;
+		return 0;
+	case OPT_ENGINE:
+		o->engine = arg;
+		return 0;
+	case OPT_DRIVER:
+		o->driver = arg;
+		return 0;
+	case OPT_LCORES:
+		return parse_u32(name, arg, 1, 128, &o->lcores, err);
+	case OPT_ENGINE_ARGS:
+		o->engine_args = arg;
+		return 0;
+	case OPT_TIMEOUT:
+		return parse_u32(name, arg, 1, 86400, &o->timeout_s, err);
+	case OPT_JSON:
+		o->json = true;
+		return 0;
+	case OPT_LIST:
+		o->list_models = true;
+		return 0;
+	case OPT_HELP:
+		o->help = true;
+		return 0;
+	case OPT_WORKER:
+		return parse_worker(o, arg, err);
+	case OPT_WORKER_FD:
+		if (parse_u32(name, arg, 0, INT32_MAX, &v, err) != 0)
+			return KVF_E_INVAL;
+		o->worker_fd = (int)v;
+		return 0;
+	case OPT_TAG:
+		if (strlen(arg) >= sizeof(o->tag))
+			return app_fail(err, KVF_E_INVAL, "tag=%.60s is longer than %zu bytes", arg,
+				sizeof(o->tag) - 1);
+		snprintf(o->tag, sizeof(o->tag), "%s", arg);
+		return 0;
+	default:
+		return app_fail(err, KVF_E_INVAL, "option --%s is not handled", name);
+	}
+}
+
+int
+demo_options_parse(struct demo_options *o, int argc, char **argv, struct kvf_err *err)
+{
+	int opt, index = 0;
+
+	opterr = 0;
+	optind = 1;
+	while ((opt = getopt_long(argc, argv, "+:", long_options, &index)) != -1) {
+		if (opt == ':')
+			return app_fail(
+				err, KVF_E_INVAL, "option %.80s needs a value", argv[optind - 1]);
+		if (opt == '?')
+			return app_fail(err, KVF_E_INVAL,
+				"option %.80s is not known; --help lists them", argv[optind - 1]);
+		if (parse_one(o, opt, long_options[index].name, optarg, err) != 0)
+			return err != NULL ? err->code : KVF_E_INVAL;
+	}
+	if (optind < argc)
+		return app_fail(err, KVF_E_INVAL, "argument %.80s is not an option", argv[optind]);
+	if (o->worker_role != 0 && o->worker_fd < 0)
+		return app_fail(err, KVF_E_INVAL, "worker needs worker-fd");
+	return 0;
+}
+
+/* Heads are cut evenly, or each is held by the same number of ranks. */
+static int
+check_heads(const struct model_groups *groups, const char *what, uint32_t tp, const char *name,
+	struct kvf_err *err)
+{
+	uint32_t i;
+
+	for (i = 0; i < groups->num; i++) {
+		uint32_t heads = groups->group[i].heads;
+
+		if (heads % tp != 0 && tp % heads != 0)
+			return app_fail(err, KVF_E_INVAL,
+				"%s=%u must divide heads=%u of the %s or be a multiple of it", name,
+				tp, heads, what);
+	}
+	return 0;
+}
+
+static int
+check_layout(const struct demo_options *o, const struct model *m, struct kvf_err *err)
+{
+	if ((uint64_t)o->decode_tp * o->decode_dcp > DEMO_MAX_RANKS)
+		return app_fail(err, KVF_E_INVAL,
+			"decode-tp=%u times decode-dcp=%u is more than %u ranks", o->decode_tp,
+			o->decode_dcp, DEMO_MAX_RANKS);
+	if (check_heads(&m->tokens, "KV cache", o->prefill_tp, "prefill-tp", err) != 0 ||
+		check_heads(&m->tokens, "KV cache", o->decode_tp, "decode-tp", err) != 0 ||
+		check_heads(&m->draft, "draft", o->prefill_tp, "prefill-tp", err) != 0 ||
+		check_heads(&m->draft, "draft", o->decode_tp, "decode-tp", err) != 0 ||
+		check_heads(&m->state, "state", o->prefill_tp, "prefill-tp", err) != 0 ||
+		check_heads(&m->state, "state", o->decode_tp, "decode-tp", err) != 0)
+		return KVF_E_INVAL;
+	return 0;
+}
+
+int
+demo_options_model(struct demo_options *o, struct model *m, struct kvf_err *err)
+{
+	int rc;
+
+	rc = model_load(models_path(), o->model, m, err);
+	if (rc != 0)
+		return rc;
+	if (o->draft)
+		model_add_draft(m);
+	if (o->state)
+		model_add_state(m);
+	if (o->layers != 0) {
+		rc = model_cut_layers(m, o->layers, err);
+		if (rc != 0)
+			return rc;
+	}
+	if (o->prefill_tp == 0)
+		o->prefill_tp = m->prefill_tp;
+	if (o->decode_tp == 0)
+		o->decode_tp = m->decode_tp;
+	if (o->decode_dcp == 0)
+		o->decode_dcp = m->decode_dcp;
+	return check_layout(o, m, err);
+}
+
+struct arg_writer {
+	struct demo_worker_args *args;
+	uint32_t n;
+	size_t used;
+	bool full;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct arg_writer *w, const char *fmt, ...)
+{
+	size_t room = sizeof(w->args->text) - w->used;
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(w->args->text + w->used, room, fmt, ap);
+	va_end(ap);
+	if (len < 0 || (size_t)len >= room || w->n + 1 >= DEMO_WORKER_ARGS) {
+		w->full = true;
+		return;
+	}
+	w->args->argv[w->n++] = w->args->text + w->used;
+	w->args->argv[w->n] = NULL;
+	w->used += (size_t)len + 1;
+}
+
+int
+demo_options_worker(const struct demo_options *o, enum kvf_role role, uint32_t rank, int fd,
+	struct demo_worker_args *args, struct kvf_err *err)
+{
+	struct arg_writer w = {.args = args};
+
+	add(&w, "pd-demo");
+	add(&w, "--worker=%s/%u", demo_role_name(role), rank);
+	add(&w, "--worker-fd=%d", fd);
+	add(&w, "--tag=%s", o->tag);
+	add(&w, "--model=%s", o->model);
+	add(&w, "--tokens=%u", o->tokens);
+	add(&w, "--rooms=%u", o->rooms);
+	add(&w, "--page-size=%u", o->page_size);
+	add(&w, "--chunk=%u", o->chunk);
+	add(&w, "--prefill-tp=%u", o->prefill_tp);
+	add(&w, "--decode-tp=%u", o->decode_tp);
+	add(&w, "--decode-dcp=%u", o->decode_dcp);
+	add(&w, "--interleave=%u", o->interleave);
+	if (o->layers != 0)
+		add(&w, "--layers=%u", o->layers);
+	if (o->draft)
+		add(&w, "--draft");
+	if (o->state)
+		add(&w, "--state");
+	if (o->pages != DEMO_PAGES_AUTO)
+		add(&w, o->pages == DEMO_PAGES_HUGE ? "--hugepages" : "--no-hugepages");
+	add(&w, "--seed=%" PRIu64, o->seed);
+	add(&w, "--socket=%s", o->socket != NULL ? o->socket : KVF_DEFAULT_SOCKET);
+	add(&w, "--timeout=%u", o->timeout_s);
+	if (w.full)
+		return app_fail(err, KVF_E_OVERFLOW, "the arguments of a worker exceed %u bytes",
+			DEMO_WORKER_BYTES);
+	return 0;
+}
+
+void
+demo_group_name(const struct demo_options *o, enum kvf_role role, char *buf)
+{
+	snprintf(buf, KVF_GROUP_NAME_MAX, "demo-%s-%s", demo_role_name(role), o->tag);
+}
