@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/fail.h"
 #include "pd-demo/options.h"
@@ -34,9 +35,9 @@ const char demo_usage[] =
 	"  --seed N           room ids, page ids and bytes follow from it (1)\n"
 	"  --socket PATH      kvferryd's socket (" KVF_DEFAULT_SOCKET ")\n"
 	"  --engine PATH      start this kvferryd, stop it at the end\n"
-	"  --driver NAME      copy driver for --engine (cpu)\n"
-	"  --lcores N         cores for --engine (2)\n"
-	"  --engine-args TEXT further arguments for --engine: its own, then -- and EAL's\n"
+	"  --driver NAME      copy driver for --engine (cpu), and for the report\n"
+	"  --lcores N         lcores for --engine (2, or 1 on one core)\n"
+	"  --engine-args TEXT EAL arguments for --engine, or: its own -- EAL's\n"
 	"  --timeout S        limit of every wait (120)\n"
 	"  --json             one JSON object instead of the report\n"
 	"\n"
@@ -115,8 +116,7 @@ demo_options_default(struct demo_options *o)
 	o->rooms = 8;
 	o->chunk = 2048;
 	o->seed = 1;
-	o->driver = "cpu";
-	o->lcores = 2;
+	o->lcores = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 2 : 1;
 	o->timeout_s = 120;
 	o->worker_fd = -1;
 }
@@ -200,10 +200,10 @@ parse_one(struct demo_options *o, int opt, const char *name, char *arg, struct k
 		o->state = true;
 		return 0;
 	case OPT_HUGE:
-		o->pages = DEMO_PAGES_HUGE;
+		o->memory = DEMO_MEMORY_HUGE;
 		return 0;
 	case OPT_NO_HUGE:
-		o->pages = DEMO_PAGES_SMALL;
+		o->memory = DEMO_MEMORY_SMALL;
 		return 0;
 	case OPT_SEED:
 		return parse_u64(name, arg, 0, UINT64_MAX, &o->seed, err);
@@ -385,8 +385,8 @@ demo_options_worker(const struct demo_options *o, enum kvf_role role, uint32_t r
 		add(&w, "--draft");
 	if (o->state)
 		add(&w, "--state");
-	if (o->pages != DEMO_PAGES_AUTO)
-		add(&w, o->pages == DEMO_PAGES_HUGE ? "--hugepages" : "--no-hugepages");
+	if (o->memory != DEMO_MEMORY_AUTO)
+		add(&w, o->memory == DEMO_MEMORY_HUGE ? "--hugepages" : "--no-hugepages");
 	add(&w, "--seed=%" PRIu64, o->seed);
 	add(&w, "--socket=%s", o->socket != NULL ? o->socket : KVF_DEFAULT_SOCKET);
 	add(&w, "--timeout=%u", o->timeout_s);

@@ -18,10 +18,10 @@
 #define DEMO_WORKER_ARGS  40u
 #define DEMO_WORKER_BYTES 4096u
 
-enum demo_pages {
-	DEMO_PAGES_AUTO = 0,  /* hugepages when there are enough, else 4 KiB, said loudly */
-	DEMO_PAGES_HUGE = 1,  /* hugepages or nothing */
-	DEMO_PAGES_SMALL = 2, /* 4 KiB outright */
+enum demo_memory {
+	DEMO_MEMORY_AUTO = 0,  /* hugepages when there are enough, else 4 KiB, said loudly */
+	DEMO_MEMORY_HUGE = 1,  /* hugepages or nothing */
+	DEMO_MEMORY_SMALL = 2, /* 4 KiB outright */
 };
 
 struct demo_options {
@@ -38,7 +38,7 @@ struct demo_options {
 	uint32_t layers; /* 0: all */
 	bool draft;
 	bool state;
-	enum demo_pages pages;
+	enum demo_memory memory;
 	uint64_t seed;
 	const char *socket; /* NULL: KVF_DEFAULT_SOCKET, or one of its own with --engine */
 	const char *engine;
