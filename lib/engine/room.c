@@ -322,22 +322,10 @@ check_recv(const struct kvf_ep *ep, const struct kvf_sqe *sqe, const struct kvf_
 
 	for (i = 0; i < ep->reg->geometry.num_components; i++) {
 		const struct kvf_component *c = &ep->reg->geometry.components[i];
-		struct kvf_plan_spec spec = {
-			.src = {1, 0, 1, 0},
-			.dst = c->sharding,
-			.src_page_tokens = 1,
-			.dst_page_tokens = c->page_tokens,
-			.dst_pages = lists->ids[c->list],
-			.num_src_pages = sqe->total - sqe->start,
-			.num_dst_pages = lists->count[c->list],
-			.prefix = sqe->start,
-			.start = sqe->start,
-			.tokens = sqe->total - sqe->start,
-		};
 
 		if (c->cls == KVF_TOKENS) {
-			/* As if one rank sent everything: the planner's own refusals. */
-			if (kvf_plan_check(&spec, err) != 0)
+			if (kvf_grant_check(&c->sharding, c->page_tokens, lists->count[c->list],
+				    sqe->start, sqe->total, err) != 0)
 				return err->code;
 		} else if (c->cls == KVF_AUX && lists->count[c->list] != 1) {
 			return kvf_fail(err, KVF_E_STATE_LIST,
@@ -363,19 +351,11 @@ check_send(const struct kvf_ep *ep, const struct kvf_part *p, const struct kvf_c
 	for (i = 0; i < ep->reg->geometry.num_components; i++) {
 		const struct kvf_component *c = &ep->reg->geometry.components[i];
 		uint32_t count = chunk->lists.count[c->list];
-		uint64_t capacity;
 
 		if (c->cls == KVF_TOKENS) {
-			if (sqe->tokens == 0)
-				continue;
-			if (kvf_plan_capacity(&c->sharding, c->page_tokens, count, sqe->start,
-				    &capacity, err) != 0)
+			if (kvf_source_check(&c->sharding, c->page_tokens, count, sqe->start,
+				    sqe->tokens, err) != 0)
 				return err->code;
-			if (sqe->tokens > capacity)
-				return kvf_fail(err, KVF_E_CAPACITY,
-					"num_kv_tokens must fit in the provided source pages, "
-					"got tokens=%" PRIu64 ", capacity=%" PRIu64,
-					sqe->tokens, capacity);
 		} else if (!chunk->final && count != 0) {
 			return kvf_fail(err, KVF_E_STATE_LIST,
 				"list=%u (state or aux) goes with the final chunk only, this one "

@@ -140,10 +140,79 @@ check_dst(const struct kvf_plan_spec *spec, struct kvf_err *err)
 		(spec->start - before) / virt, dst->rank);
 }
 
+static int
+check_prefix(
+	const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t prefix, struct kvf_err *err)
+{
+	uint64_t virt = (uint64_t)page_tokens * dst->size;
+
+	if (prefix % virt != 0)
+		return kvf_fail(err, KVF_E_PREFIX,
+			"PD DCP transfer requires decode_prefix_len to align to the virtual DCP "
+			"page "
+			"size (%" PRIu64 "), got %" PRIu64,
+			virt, prefix);
+	return 0;
+}
+
+int
+kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t num_pages,
+	uint64_t start, uint64_t tokens, struct kvf_err *err)
+{
+	uint64_t capacity, end;
+	int rc;
+
+	if (tokens == 0)
+		return 0;
+	if (kvf_add_overflows(start, tokens, &end))
+		return kvf_fail(err, KVF_E_OVERFLOW,
+			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, start, tokens,
+			UINT64_MAX);
+	rc = kvf_plan_capacity(src, page_tokens, num_pages, start, &capacity, err);
+	if (rc != 0)
+		return rc;
+	/* A rank that holds nothing of the chunk needs no page for it. */
+	if (tokens > capacity && kvf_shard_rows(src, end) != kvf_shard_rows(src, start))
+		return kvf_fail(err, KVF_E_CAPACITY,
+			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
+			", capacity=%" PRIu64,
+			tokens, capacity);
+	return 0;
+}
+
+int
+kvf_grant_check(const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t num_pages,
+	uint64_t prefix, uint64_t total, struct kvf_err *err)
+{
+	uint64_t begin, end, required;
+	int rc;
+
+	rc = kvf_sharding_check(dst, "dst", err);
+	if (rc == 0)
+		rc = check_page_tokens(page_tokens, "dst", err);
+	if (rc == 0)
+		rc = check_prefix(dst, page_tokens, prefix, err);
+	if (rc != 0)
+		return rc;
+	if (prefix > total)
+		return kvf_fail(err, KVF_E_INVAL,
+			"prefix=%" PRIu64 " must not exceed total=%" PRIu64, prefix, total);
+	begin = kvf_shard_rows(dst, prefix);
+	end = kvf_shard_rows(dst, total);
+	required = begin == end ? 0 : (end - 1) / page_tokens - begin / page_tokens + 1;
+	if (num_pages < required)
+		return kvf_fail(err, KVF_E_DST_PAGES,
+			"destination pages must hold every row that this rank receives: "
+			"required=%" PRIu64 ", provided=%" PRIu64
+			", src_page_offset=0, dcp_rank=%u",
+			required, num_pages, dst->rank);
+	return 0;
+}
+
 int
 kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 {
-	uint64_t virt, capacity, end;
+	uint64_t end;
 	int rc;
 
 	if (spec == NULL)
@@ -172,25 +241,11 @@ kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_OVERFLOW,
 			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, spec->start,
 			spec->tokens, UINT64_MAX);
-	virt = (uint64_t)spec->dst_page_tokens * spec->dst.size;
-	if (spec->prefix % virt != 0)
-		return kvf_fail(err, KVF_E_PREFIX,
-			"PD DCP transfer requires decode_prefix_len to align to the virtual DCP "
-			"page "
-			"size (%" PRIu64 "), got %" PRIu64,
-			virt, spec->prefix);
-	if (spec->tokens == 0)
-		return 0;
-	rc = kvf_plan_capacity(&spec->src, spec->src_page_tokens, spec->num_src_pages, spec->start,
-		&capacity, err);
-	if (rc != 0)
+	rc = check_prefix(&spec->dst, spec->dst_page_tokens, spec->prefix, err);
+	if (rc == 0)
+		rc = kvf_source_check(&spec->src, spec->src_page_tokens, spec->num_src_pages,
+			spec->start, spec->tokens, err);
+	if (rc != 0 || spec->tokens == 0)
 		return rc;
-	/* A rank that holds nothing of the chunk needs no page for it. */
-	if (spec->tokens > capacity &&
-		kvf_shard_rows(&spec->src, end) != kvf_shard_rows(&spec->src, spec->start))
-		return kvf_fail(err, KVF_E_CAPACITY,
-			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
-			", capacity=%" PRIu64,
-			spec->tokens, capacity);
 	return check_dst(spec, err);
 }

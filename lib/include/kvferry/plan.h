@@ -77,6 +77,20 @@ int kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens,
 	uint64_t num_src_pages, uint64_t start, uint64_t *tokens, struct kvf_err *err);
 
 /**
+ * Do `num_pages` source pages hold the rows that this rank has of [start, start + tokens)?
+ * @return 0, KVF_E_CAPACITY, or what kvf_plan_capacity() refuses.
+ */
+int kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t num_pages,
+	uint64_t start, uint64_t tokens, struct kvf_err *err);
+
+/**
+ * Do `num_pages` destination pages hold the rows that this rank gets of [prefix, total)?
+ * @return 0, KVF_E_PREFIX, KVF_E_DST_PAGES, KVF_E_SHARDING or KVF_E_INVAL.
+ */
+int kvf_grant_check(const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t num_pages,
+	uint64_t prefix, uint64_t total, struct kvf_err *err);
+
+/**
  * Every refusal that does not need the page ids themselves; constant time.
  * @return 0 or KVF_E_INVAL, _SHARDING, _OVERFLOW, _PREFIX, _CAPACITY, _DST_PAGES.
  */
