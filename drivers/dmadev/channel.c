@@ -237,8 +237,7 @@ check_halted(struct kvf_copy_channel *ch)
 			b->error = KVF_E_DEVICE;
 		b->outstanding = 0;
 	}
-	ch->inflight = 0;
-	ch->reap = ch->push = ch->tail;
+	ch->inflight = 0; /* nothing is enqueued or reaped from here on */
 }
 
 int
@@ -278,9 +277,7 @@ dmadev_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32
 	b->offset = 0;
 	b->error = ch->halted ? KVF_E_DEVICE : 0;
 	ch->tail++;
-	if (ch->halted)
-		ch->reap = ch->push = ch->tail;
-	else
+	if (!ch->halted)
 		push(ch);
 	return 0;
 }

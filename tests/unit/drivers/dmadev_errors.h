@@ -4,6 +4,7 @@
 #define KVF_TESTS_DMADEV_ERRORS_H
 
 void test_doorbell_and_ring(void);
+void test_burst(void);
 void test_long_rows_split(void);
 void test_index_wrap(void);
 void test_failed_descriptor(void);

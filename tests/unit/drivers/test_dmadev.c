@@ -122,7 +122,7 @@ refused(const char *args, const char *part)
 static void
 test_open_names(void)
 {
-	struct opened o;
+	struct opened o, half;
 
 	if (open_channels(&o, NULL) == 0) {
 		CHECK_EQ(o.caps.max_channels, 2);
@@ -136,6 +136,10 @@ test_open_names(void)
 	if (open_channels(&o, "dma_skeleton1") == 0) {
 		CHECK_EQ(o.caps.max_channels, 1);
 		CHECK(strcmp(o.caps.detail, "dma_skeleton1") == 0);
+		/* an open that fails half way lets go of the devices it had started */
+		refused(NULL, "cannot configure DMA device name=dma_skeleton1");
+		if (open_channels(&half, "dma_skeleton0") == 0)
+			close_channels(&half);
 		close_channels(&o);
 	}
 	if (open_channels(&o, "dma_skeleton1,dma_skeleton0") == 0) {
@@ -758,6 +762,7 @@ static const struct suite_case cases[] = {
 	{"map undone", test_map_undone},
 	{"map limit", test_map_limit},
 	{"doorbell and ring", test_doorbell_and_ring},
+	{"burst", test_burst},
 	{"long rows split", test_long_rows_split},
 	{"index wrap", test_index_wrap},
 	{"failed descriptor", test_failed_descriptor},

@@ -31,6 +31,8 @@ static struct fake {
 	uint64_t executed;
 	uint64_t returned;
 	uint32_t capacity;
+	uint32_t burst;  /* as many between two doorbells */
+	uint32_t hidden; /* slots that it says it has and does not */
 	uint32_t doorbells;
 	uint32_t doorbells_refused; /* how many still to refuse */
 	uint64_t fail_at;           /* which descriptor fails, from 0 */
@@ -72,8 +74,10 @@ fake_copy(void *priv, uint16_t vchan, rte_iova_t src, rte_iova_t dst, uint32_t l
 	}
 	if (vchan != 0 || (flags & RTE_DMA_OP_FLAG_SUBMIT))
 		f->wrong_run = true;
-	if (f->enqueued - f->returned == f->capacity)
+	if (f->enqueued - f->returned == f->capacity - f->hidden)
 		return -ENOSPC;
+	if (f->enqueued - f->told == f->burst)
+		f->wrong_run = true;
 	*d = (struct fake_desc){(uint8_t *)(uintptr_t)src, (uint8_t *)(uintptr_t)dst, len, false};
 	d->failed = f->enqueued == f->fail_at ||
 		    (f->fail_every != 0 && f->enqueued >= f->fail_at &&
@@ -146,7 +150,8 @@ fake_capacity(const void *priv, uint16_t vchan)
 	const struct fake *f = priv;
 
 	(void)vchan;
-	return (uint16_t)(f->capacity - (f->enqueued - f->returned));
+	return (uint16_t)RTE_MIN(
+		f->capacity - (f->enqueued - f->returned), f->burst - (f->enqueued - f->told));
 }
 
 /* Executes up to n descriptors that the doorbell told of; returns how many. */
@@ -198,7 +203,7 @@ rig_up(struct rig *r)
 	for (i = 0; i < BUF_BYTES; i++)
 		r->src[i] = (uint8_t)(i % 251 + 1);
 	memset(&fake, 0, sizeof(fake));
-	fake.capacity = RING;
+	fake.capacity = fake.burst = RING;
 	fake.fail_at = fake.refuse_at = fake.halt_at = NO_FAILURE;
 	fake_id = (int16_t)rte_dma_get_dev_id_by_name("dma_skeleton0");
 	fp = &rte_dma_fp_objs[fake_id];
@@ -302,6 +307,36 @@ test_doorbell_and_ring(void)
 	expect(&r, 2, 0);
 	expect(&r, 3, 0);
 	CHECK_EQ(rows_written(&r, 0, 115), 115);
+	rig_down(&r);
+}
+
+/* A device takes fewer between two doorbells than its ring holds, or fewer than it said. */
+void
+test_burst(void)
+{
+	struct rig r;
+
+	if (rig_up(&r) != 0)
+		return;
+	fake.burst = 20;
+	post(&r, 0, 50, 1);
+	CHECK_EQ(fake.enqueued, 20);
+	expect_nothing(&r);
+	expect_nothing(&r);
+	CHECK_EQ(fake.enqueued, 50);
+	CHECK_EQ(fake.doorbells, 3);
+	fake_run(50);
+	expect(&r, 1, 0);
+
+	fake.burst = RING;
+	fake.hidden = 4;
+	post(&r, 100, 80, 2);
+	CHECK_EQ(fake.enqueued, 50 + RING - 4);
+	fake_run(50);
+	expect_nothing(&r);
+	fake_run(50);
+	expect(&r, 2, 0);
+	CHECK_EQ(rows_written(&r, 100, 80), 80);
 	rig_down(&r);
 }
 
