@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "pd-demo/options.h"
 #include "pd-demo/proto.h"
 #include "pd-demo/run.h"
+#include "pd-demo/size.h"
 
 static int
 list_models(struct kvf_err *err)
@@ -28,7 +30,9 @@ main(int argc, char **argv)
 {
 	struct demo_options o;
 	static struct model m;
+	struct demo_machine machine;
 	struct kvf_err err;
+	uint64_t pages;
 	int rc;
 
 	demo_options_default(&o);
@@ -47,6 +51,15 @@ main(int argc, char **argv)
 	if (rc != 0) {
 		fprintf(stderr, "pd-demo: %s: %s\n", kvf_error_name(rc), err.text);
 		return 1;
+	}
+	if (o.need_hugepages) {
+		demo_machine_read(&machine);
+		rc = demo_hugepages_wanted(&o, &m, &machine, &pages, &err);
+		if (rc == 0)
+			printf("%" PRIu64 "\n", pages);
+		else
+			fprintf(stderr, "pd-demo: %s: %s\n", kvf_error_name(rc), err.text);
+		return rc != 0;
 	}
 	if (o.worker_role != 0)
 		return demo_worker_main(&o, &m);

@@ -40,6 +40,8 @@ const char demo_usage[] =
 	"  --engine-args TEXT EAL arguments for --engine, or: its own -- EAL's\n"
 	"  --timeout S        limit of every wait (120)\n"
 	"  --json             one JSON object instead of the report\n"
+	"  --need-hugepages   only print how many 2 MiB pages this run would take, within what is "
+	"sensible here\n"
 	"\n"
 	"The last line is: verified rooms=<n> bytes=<n> mismatches=<n>\n"
 	"Exit status 0 only if every room arrived and nothing mismatched.\n";
@@ -68,6 +70,7 @@ enum {
 	OPT_TIMEOUT,
 	OPT_JSON,
 	OPT_LIST,
+	OPT_NEED_HUGE,
 	OPT_HELP,
 	OPT_WORKER,
 	OPT_WORKER_FD,
@@ -98,6 +101,7 @@ static const struct option long_options[] = {
 	{"timeout", required_argument, NULL, OPT_TIMEOUT},
 	{"json", no_argument, NULL, OPT_JSON},
 	{"list-models", no_argument, NULL, OPT_LIST},
+	{"need-hugepages", no_argument, NULL, OPT_NEED_HUGE},
 	{"help", no_argument, NULL, OPT_HELP},
 	{"worker", required_argument, NULL, OPT_WORKER},
 	{"worker-fd", required_argument, NULL, OPT_WORKER_FD},
@@ -228,6 +232,9 @@ parse_one(struct demo_options *o, int opt, const char *name, char *arg, struct k
 		return 0;
 	case OPT_LIST:
 		o->list_models = true;
+		return 0;
+	case OPT_NEED_HUGE:
+		o->need_hugepages = true;
 		return 0;
 	case OPT_HELP:
 		o->help = true;

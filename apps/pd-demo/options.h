@@ -48,6 +48,7 @@ struct demo_options {
 	uint32_t timeout_s;
 	bool json;
 	bool list_models;
+	bool need_hugepages;
 	bool help;
 
 	/* --worker: set by the parent only. */

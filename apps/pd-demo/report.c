@@ -162,7 +162,7 @@ demo_report_end(const struct demo_run *run)
 			t.small_pools, run->num_members);
 	if (run->o->json) {
 		print_json(run, &t);
-	} else {
+	} else if (t.bytes > 0) {
 		fprintf(run->info, "filled in %.2f s, verified in %.2f s\n", run->fill_s,
 			run->verify_s);
 		fprintf(run->info,

@@ -12,9 +12,14 @@ static int
 start_engine(struct demo_run *run, struct kvf_err *err)
 {
 	const struct demo_options *o = run->o;
+	uint64_t limit_ms;
 
-	if (o->engine == NULL)
-		return demo_engine_wait(&run->engine, o->socket, ENGINE_WAIT_MS, err);
+	if (o->engine == NULL) {
+		limit_ms = o->timeout_s * 1000ull;
+		if (limit_ms > ENGINE_WAIT_MS)
+			limit_ms = ENGINE_WAIT_MS;
+		return demo_engine_wait(&run->engine, o->socket, limit_ms, err);
+	}
 	fprintf(run->info, "engine: %s --socket %s --driver %s --lcores %u\n", o->engine, o->socket,
 		o->driver, o->lcores);
 	fflush(run->info);

@@ -9,8 +9,8 @@
 #include "pd-demo/rooms.h"
 #include "pd-demo/size.h"
 
-/* Of the memory that is available, small pages may take this share: the machine has other users. */
-#define SMALL_PERCENT 40u
+/* Of the memory that is available, a run takes this share at most: the machine has other users. */
+#define MEMORY_PERCENT 40u
 /* Hugepages are preferred as long as they allow this part of the wish. */
 #define HUGE_WORTH 8u
 /* Left for the engine's own memory. */
@@ -142,6 +142,25 @@ longest_that_fits(const struct demo_options *o, const struct model *m, uint64_t 
 	return 0;
 }
 
+int
+demo_hugepages_wanted(const struct demo_options *o, const struct model *m,
+	const struct demo_machine *machine, uint64_t *pages, struct kvf_err *err)
+{
+	uint64_t bytes, most = machine->mem_available / 100 * MEMORY_PERCENT / DEMO_HUGE_BYTES;
+	int rc;
+
+	*pages = 0;
+	if (o->memory == DEMO_MEMORY_SMALL)
+		return 0;
+	rc = demo_pools_bytes(o, m, DEMO_HUGE_BYTES, &bytes, err);
+	if (rc != 0)
+		return rc;
+	*pages = bytes / DEMO_HUGE_BYTES + ENGINE_PAGES;
+	if (*pages > most)
+		*pages = most;
+	return 0;
+}
+
 static double
 gib(uint64_t bytes)
 {
@@ -186,7 +205,7 @@ demo_size(const struct demo_options *o, const struct model *m, const struct demo
 		}
 	}
 	s->memory = DEMO_MEMORY_SMALL;
-	s->budget = machine->mem_available / 100 * SMALL_PERCENT;
+	s->budget = machine->mem_available / 100 * MEMORY_PERCENT;
 	rc = longest_that_fits(o, m, 4096, s->budget, &s->tokens, &s->bytes, &least, err);
 	if (rc != 0)
 		return rc;
@@ -195,11 +214,11 @@ demo_size(const struct demo_options *o, const struct model *m, const struct demo
 			"memory needed=%" PRIu64
 			" bytes for the shortest prompt, available=%" PRIu64 " (%u%% of %" PRIu64
 			"): fewer --rooms, --layers or ranks are needed",
-			least, s->budget, SMALL_PERCENT, machine->mem_available);
+			least, s->budget, MEMORY_PERCENT, machine->mem_available);
 	if (s->tokens != o->tokens)
 		snprintf(s->reason, sizeof(s->reason),
 			"tokens=%u need %.2f GiB, %u%% of the available memory is %.2f GiB: "
 			"tokens=%u",
-			o->tokens, gib(s->wanted), SMALL_PERCENT, gib(s->budget), s->tokens);
+			o->tokens, gib(s->wanted), MEMORY_PERCENT, gib(s->budget), s->tokens);
 	return 0;
 }

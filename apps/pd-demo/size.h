@@ -25,6 +25,11 @@ struct demo_sizing {
 	char reason[252]; /* why it is not the wish; "" if it is */
 };
 
+/* 2 MiB pages to set aside for a run of these options: all it wants, but within a sensible share of
+ * the memory. */
+int demo_hugepages_wanted(const struct demo_options *o, const struct model *m,
+	const struct demo_machine *machine, uint64_t *pages, struct kvf_err *err);
+
 /* Bytes of all pools for o->tokens, each rounded up to `page_bytes`. */
 int demo_pools_bytes(const struct demo_options *o, const struct model *m, uint64_t page_bytes,
 	uint64_t *bytes, struct kvf_err *err);

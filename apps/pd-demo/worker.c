@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -247,9 +248,13 @@ demo_worker_main(const struct demo_options *o, const struct model *m)
 	struct demo_layout layout;
 	struct demo_plan plan;
 	struct kvf_err err;
+	char name[32];
 	uint32_t r;
 	int rc;
 
+	/* What top and ps show; the kernel keeps 15 bytes. */
+	snprintf(name, sizeof(name), "pd-%s-%u", demo_role_name(o->worker_role), o->worker_rank);
+	prctl(PR_SET_NAME, name);
 	rc = demo_plan_build(o, &plan, &err);
 	if (rc != 0)
 		goto out;
