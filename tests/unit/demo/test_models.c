@@ -181,30 +181,23 @@ options_refuse(void)
 void
 options_reach_workers(void)
 {
-	struct demo_worker_args *args = malloc(sizeof(*args));
-	struct scene s;
+	static struct demo_worker_args args;
 	struct demo_options o;
 	struct kvf_err err;
+	struct scene s;
 	int argc;
 
-	if (!CHECK(args != NULL))
+	if (scene_init(&s,
+		    "--model qwen3-32b --tokens 777 --rooms 3 --page-size 16 --chunk 100 "
+		    "--prefill-tp 4 "
+		    "--decode-tp 2 --decode-dcp 3 --interleave 5 --layers 7 --draft --state "
+		    "--no-hugepages --seed 18446744073709551615 --socket /x --timeout 9") != 0)
 		return;
-	if (!CHECK_EQ(
-		    scene_init(&s,
-			    "--model qwen3-32b --tokens 777 --rooms 3 --page-size 16 --chunk 100 "
-			    "--prefill-tp 4 --decode-tp 2 --decode-dcp 3 --interleave 5 --layers 7 "
-			    "--draft --state --no-hugepages --seed 18446744073709551615 --socket "
-			    "/x "
-			    "--timeout 9"),
-		    0)) {
-		free(args);
-		return;
-	}
-	CHECK_EQ(demo_options_worker(&s.o, KVF_DECODE, 5, 17, args, &err), 0);
-	for (argc = 0; args->argv[argc] != NULL; argc++)
+	CHECK_EQ(demo_options_worker(&s.o, KVF_DECODE, 5, 17, &args, &err), 0);
+	for (argc = 0; args.argv[argc] != NULL; argc++)
 		;
 	demo_options_default(&o);
-	CHECK_EQ(demo_options_parse(&o, argc, args->argv, &err), 0);
+	CHECK_EQ(demo_options_parse(&o, argc, args.argv, &err), 0);
 	CHECK_EQ(o.worker_role, KVF_DECODE);
 	CHECK_EQ(o.worker_rank, 5);
 	CHECK_EQ(o.worker_fd, 17);
@@ -224,5 +217,4 @@ options_reach_workers(void)
 	CHECK(o.seed == UINT64_MAX);
 	CHECK_EQ(o.timeout_s, 9);
 	scene_fini(&s);
-	free(args);
 }

@@ -9,6 +9,8 @@
 #define SMALL                                                                                      \
 	"--model deepseek-v3.2 --layers 2 --tokens 90 --page-size 4 --chunk 10 --decode-dcp 3 "
 
+#define GQA "--model llama-3-70b --layers 2 --tokens 60 --page-size 16 "
+
 int
 rank_init(struct rank *r, const struct scene *s, enum kvf_role role, uint32_t rank)
 {
@@ -82,8 +84,7 @@ store_fills_and_checks(void)
 	static const char *const scenes[] = {
 		SMALL,
 		SMALL "--draft --state --interleave 3",
-		"--model llama-3-70b --layers 2 --tokens 60 --page-size 16 --prefill-tp 16 "
-		"--decode-tp 2",
+		GQA "--prefill-tp 16 --decode-tp 2",
 		"--model kimi-linear --layers 4 --tokens 40 --page-size 1 --rooms 3 --prefill-tp 4",
 	};
 	static const enum kvf_role roles[] = {KVF_PREFILL, KVF_DECODE};
