@@ -188,7 +188,7 @@ static uint32_t
 make_lists(const struct demo_worker *w, uint32_t r, uint64_t page, uint64_t num_pages, bool last,
 	struct kvf_pages *lists)
 {
-	const struct demo_grant *g = &w->store->grants[r];
+	const struct demo_grant *g = &w->store.grants[r];
 	uint32_t n = 0;
 
 	lists[n++] = (struct kvf_pages){DEMO_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
@@ -231,7 +231,7 @@ demo_grant_rooms(struct demo_worker *w, struct kvf_err *err)
 			.lists = lists,
 		};
 
-		args.num_lists = make_lists(w, r, 0, w->store->grants[r].num_pages, true, lists);
+		args.num_lists = make_lists(w, r, 0, w->store.grants[r].num_pages, true, lists);
 		/* Before the call: an event may come with it. */
 		w->rooms[r].posted = true;
 		w->rooms[r].complete = true;
