@@ -73,6 +73,8 @@ struct kvf_wire_component {
 	uint32_t page_tokens;
 	uint32_t num_pages;
 	uint32_t num_entries;
+	uint32_t rule;
+	uint32_t reserved;
 	struct kvf_sharding sharding;
 };
 
@@ -93,7 +95,7 @@ struct kvf_msg_refused {
 
 static_assert(sizeof(struct kvf_msg_hdr) == 16, "wire format");
 static_assert(sizeof(struct kvf_msg_register) == 136, "wire format");
-static_assert(sizeof(struct kvf_wire_component) == 40, "wire format");
+static_assert(sizeof(struct kvf_wire_component) == 48, "wire format");
 static_assert(sizeof(struct kvf_entry) == 56, "wire format");
 static_assert(sizeof(struct kvf_msg_welcome) == 48, "wire format");
 static_assert(sizeof(struct kvf_msg_refused) == 272, "wire format");
