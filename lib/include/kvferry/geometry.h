@@ -72,6 +72,8 @@ enum kvf_kind {
  * One buffer of one layer. Entries of a prefill and a decode endpoint are paired
  * by (class, tag, kind, layer, occurrence): the k-th entry with that key on one side goes
  * with the k-th on the other, whatever component it stands in and wherever in the list.
+ * Occurrences are counted on each endpoint by itself, in the order of declaration, so layer ids must be unique in
+ * the whole model: give draft layers ids of their own.
  */
 struct kvf_entry {
 	uint64_t offset;      /**< of page 0, slot 0, first held head */
@@ -114,7 +116,7 @@ struct kvf_geometry {
  * and checked. Entries of one endpoint may not overlap each other.
  *
  * Pure; any thread.
- * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, with the value and its limit.
+ * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, KVF_E_NOMEM, with the value and its limit.
  */
 int kvf_geometry_check(const struct kvf_geometry *geo, uint64_t pool_bytes, struct kvf_err *err);
 
