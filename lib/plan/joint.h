@@ -13,7 +13,8 @@
 #include <kvferry/plan.h>
 
 /* A spec with its bands worked out: what the two sides share lies in [lo, hi), and within it both
- * shardings are cyclic. The lists start with the pages of the first rows at or after the two bases. */
+ * shardings are cyclic. The lists start with the pages of the first rows at or after the two bases.
+ */
 struct kvf_resolved {
 	struct kvf_sharding src;
 	struct kvf_sharding dst;

@@ -166,8 +166,8 @@ check_dst(const struct kvf_plan_spec *spec, const struct kvf_resolved *r, struct
 
 	if (r->lo >= r->hi)
 		return 0;
-	rc = list_end(&r->dst, spec->dst_page_tokens, spec->num_dst_pages, r->dst_base, "dst", &end,
-		err);
+	rc = list_end(
+		&r->dst, spec->dst_page_tokens, spec->num_dst_pages, r->dst_base, "dst", &end, err);
 	if (rc != 0)
 		return rc;
 	if (kvf_shard_rows(&r->dst, r->hi) <= end)
@@ -204,17 +204,20 @@ check_prefix(
 }
 
 static int
-check_band(const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
+check_band(
+	const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
 {
 	if (sh->mode == KVF_SHARD_BAND && sh->interleave % page_tokens != 0)
 		return kvf_fail(err, KVF_E_SHARDING,
-			"%s band of pages of interleave=%u tokens, which is not a multiple of page_tokens=%u",
+			"%s band of pages of interleave=%u tokens, which is not a multiple of "
+			"page_tokens=%u",
 			side, sh->interleave, page_tokens);
 	return 0;
 }
 
 static int
-check_side(const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
+check_side(
+	const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
 {
 	int rc = kvf_sharding_check(sh, side, err);
 
@@ -315,7 +318,8 @@ kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_OVERFLOW,
 			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, spec->start,
 			spec->tokens, UINT64_MAX);
-	if ((spec->src.mode == KVF_SHARD_BAND || spec->dst.mode == KVF_SHARD_BAND) && end > spec->total)
+	if ((spec->src.mode == KVF_SHARD_BAND || spec->dst.mode == KVF_SHARD_BAND) &&
+		end > spec->total)
 		return kvf_fail(err, KVF_E_INVAL,
 			"a band needs the prompt's length: start=%" PRIu64 " + tokens=%" PRIu64
 			" are past total=%" PRIu64,
@@ -323,8 +327,9 @@ kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 	rc = check_prefix(&spec->dst, spec->dst_page_tokens, spec->prefix, err);
 	if (rc == 0)
 		rc = kvf_source_check(&spec->src, spec->src_page_tokens, spec->num_src_pages,
-			spec->start, spec->tokens, err);
+			spec->start, spec->tokens, spec->total, err);
 	if (rc != 0 || spec->tokens == 0)
 		return rc;
-	return check_dst(spec, err);
+	kvf_plan_resolve(spec, &r);
+	return check_dst(spec, &r, err);
 }

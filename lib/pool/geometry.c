@@ -146,7 +146,7 @@ check_extent(const struct kvf_component *comp, const struct kvf_entry *e, uint64
 		{"head_stride", e->head_stride != 0 ? e->head_stride : cell, e->head_count},
 	};
 	uint64_t reach, ext = cell, end;
-	struct dim d[3];
+	struct dim d[3] = {{NULL, 0, 0}};
 	uint32_t n = 0, k, j;
 
 	/* A dimension of one step never uses its stride. */

@@ -26,7 +26,7 @@
 #define KVF_MSG_VERSION 1u
 #define KVF_MSG_MAX     (192u * 1024u) /* bytes of one packet */
 #define KVF_MSG_MAX_FDS 3u
-#define KVF_MAX_ROOMS	(1u << 20) /* largest max_rooms of an endpoint */
+#define KVF_MAX_ROOMS   (1u << 20) /* largest max_rooms of an endpoint */
 
 enum kvf_msg_type {
 	KVF_MSG_REGISTER = 1,
@@ -100,8 +100,8 @@ static_assert(sizeof(struct kvf_entry) == 56, "wire format");
 static_assert(sizeof(struct kvf_msg_welcome) == 48, "wire format");
 static_assert(sizeof(struct kvf_msg_refused) == 272, "wire format");
 
-/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX bytes.
- * Returns its length or a refusal. */
+/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX
+ * bytes. Returns its length or a refusal. */
 int kvf_msg_pack_register(const struct kvf_endpoint_config *cfg, uint64_t pool_length, void *buf,
 	struct kvf_err *err);
 

@@ -73,6 +73,7 @@ static_assert(offsetof(struct kvf_sqe, lists) == 96, "wire format");
 static_assert(sizeof(struct kvf_sqe) == 256, "wire format");
 
 #define KVF_CQE_DRAINED 1u /* the engine will not touch this room's pages here any more */
+#define KVF_CQE_CLIPPED 4u /* a state list was longer than the other side's */
 #define KVF_CQE_ENDPOINT                                                                           \
 	2u /* about the endpoint, not a room: `error` and text say what (link refused) */
 
