@@ -246,13 +246,13 @@ kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t 
 	kvf_shard_span(src, total, &from, &to);
 	start = start > from ? start : from;
 	end = end < to ? end : to;
-	/* A rank that holds nothing of the chunk needs no page for it. */
-	if (end <= start || kvf_shard_rows(&held, end) == kvf_shard_rows(&held, start))
+	if (end <= start)
 		return 0;
 	rc = kvf_plan_capacity(&held, page_tokens, num_pages, start, &capacity, err);
 	if (rc != 0)
 		return rc;
-	if (end - start > capacity)
+	/* A rank that holds nothing of the chunk needs no page for it. */
+	if (end - start > capacity && kvf_shard_rows(&held, end) != kvf_shard_rows(&held, start))
 		return kvf_fail(err, KVF_E_CAPACITY,
 			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
 			", capacity=%" PRIu64,

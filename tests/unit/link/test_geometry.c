@@ -134,7 +134,7 @@ test_sharding(void)
 	SPOILT(f.comps[0].sharding.size = 1025, KVF_E_SHARDING, "1025", "1024");
 	SPOILT(f.comps[0].sharding.rank = 1, KVF_E_SHARDING, "component=0");
 	SPOILT(f.comps[0].sharding.interleave = 0, KVF_E_SHARDING, "component=0");
-	SPOILT(f.comps[0].sharding.mode = 9, KVF_E_GEOMETRY, "reserved=3");
+	SPOILT(f.comps[0].sharding.mode = 9, KVF_E_SHARDING, "mode=9");
 
 	setup(&f, 1);
 	f.comps[0].sharding = (struct kvf_sharding){8, 5, 64, 0};
