@@ -54,7 +54,8 @@ struct model_groups {
 struct model {
 	char name[64];
 	char title[128];
-	uint32_t layers; /* layer ids of the target are 0..layers-1 */
+	uint32_t layers;      /* layer ids of the target are 0..layers-1 */
+	uint32_t kept_layers; /* ids below this are there (model_cut_layers()) */
 	uint64_t bytes_per_token;
 	uint64_t state_bytes; /* per request */
 	uint32_t prefill_tp;  /* the layout that the preset suggests */
