@@ -87,6 +87,7 @@ cpu_open(const char *args, struct kvf_copy_drv **drv, struct kvf_copy_caps *caps
 	memset(caps, 0, sizeof(*caps));
 	caps->max_channels = UINT32_MAX;
 	caps->channel_depth = DEPTH;
+	caps->per_lcore = 1; /* a second one would only wait for the first */
 	snprintf(caps->detail, sizeof(caps->detail), "%s", kernel->detail);
 	*drv = d;
 	return KVF_OK;

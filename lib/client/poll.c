@@ -200,7 +200,7 @@ sleep_once(struct kvf_endpoint *ep, uint64_t deadline)
 	int n = 0;
 
 	atomic_store_explicit(&hdr->client_sleeping, 1, memory_order_relaxed);
-	kvf_ep_fence();
+	kvf_ring_fence();
 	if (ep->corrupt ||
 		atomic_load_explicit(&hdr->cq_tail, memory_order_relaxed) == ep->cq_head) {
 		n = poll(pfd, 2, kvf_deadline_left(deadline));

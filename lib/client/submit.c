@@ -154,7 +154,7 @@ publish(struct kvf_endpoint *ep, const struct kvf_sqe *sqe)
 	ep->sqe_arena_end[slot] = ep->arena_head;
 	ep->sq_tail++;
 	atomic_store_explicit(&hdr->sq_tail, ep->sq_tail, memory_order_release);
-	kvf_ep_fence();
+	kvf_ring_fence();
 	if (atomic_load_explicit(&hdr->engine_sleeping, memory_order_relaxed) != 0) {
 		const uint64_t one = 1;
 		ssize_t n;

@@ -119,7 +119,7 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	/* release: entries, texts and, before them, the copied bytes */
 	atomic_store_explicit(&ep->ring.hdr->cq_tail, ep->cq_tail, memory_order_release);
 	/* partner of the fence in kvf_wait(): the client sees the tail or we see that it sleeps */
-	atomic_thread_fence(memory_order_seq_cst);
+	kvf_ring_fence();
 	if (atomic_load_explicit(&ep->ring.hdr->client_sleeping, memory_order_relaxed) != 0) {
 		uint64_t one = 1;
 
@@ -226,7 +226,7 @@ sleep_for_work(struct kvf_dispatcher *d)
 
 	set_sleeping(d, 1);
 	/* partner of the clients' fence after sq_tail: they see the flag or we see their tail */
-	atomic_thread_fence(memory_order_seq_cst);
+	kvf_ring_fence();
 	if (!anything_waits(d)) {
 		kvf_count(&d->totals.sleeps, 1);
 		/* Whatever read says, the flags are looked at again. */
