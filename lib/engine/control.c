@@ -221,16 +221,15 @@ on_register(struct kvf_engine *e, struct kvf_conn *c, const void *packet, size_t
 		.endpoint_id = ep->id,
 	};
 	out[0] = ep->ring_fd;
-	out[1] = ep->wake_fd;
-	out[2] = e->doorbell_fd;
+	out[1] = ep->client_wake_fd;
+	out[2] = ep->doorbell_fd;
 	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, SEND_MS, &err) != 0) {
 		kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
 		kvf_registry_discard(e, ep);
 		conn_close(e, c);
 		return;
 	}
-	close(ep->ring_fd); /* the client's and the mapping stay */
-	ep->ring_fd = -1;
+	kvf_registry_handed_over(ep);
 	c->ep = ep;
 	kvf_registry_admit(e, ep);
 }
@@ -391,7 +390,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 			unlink(e->socket_path);
 			close(e->listen_fd);
 			e->listen_fd = -1;
-			kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+			kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
 		}
 		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
 			return kvf_fail(err, KVF_E_TIMEOUT,
