@@ -281,12 +281,14 @@ kvf_dispatcher_main(void *arg)
 	spin = d->hz / 1000000 * SPIN_US;
 	d->now = idle_since = rte_rdtsc();
 	for (;;) {
-		bool worked = false;
+		bool worked = false, tick;
 
 		d->now = rte_rdtsc();
+		tick = d->now >= d->next_tick;
 		if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 			take_notes(d);
 			worked = true;
+			bury(d); /* it may be a second to the next tick */
 		}
 		for (i = 0; i < d->num_eps; i++)
 			if (!d->eps[i]->dead && !d->eps[i]->faulted)
@@ -296,18 +298,18 @@ kvf_dispatcher_main(void *arg)
 		/* Completions before deadlines: what is done is never judged late. */
 		worked |= kvf_transfer_finish(d);
 		worked |= kvf_sweep(d);
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead && !d->eps[i]->faulted)
-				worked |= publish(d, d->eps[i]);
-		if (d->now >= d->next_tick) {
+		if (tick) {
 			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
 			for (i = 0; i < d->num_eps; i++)
 				if (!d->eps[i]->dead)
 					kvf_room_timers(d, d->eps[i]);
 			bury(d);
-			if (d->stopping && stop_step(d))
-				break;
 		}
+		for (i = 0; i < d->num_eps; i++)
+			if (!d->eps[i]->dead && !d->eps[i]->faulted)
+				worked |= publish(d, d->eps[i]);
+		if (tick && d->stopping && stop_step(d))
+			break;
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
 		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {
