@@ -118,7 +118,7 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	/* release: entries, texts and, before them, the copied bytes */
 	atomic_store_explicit(&ep->ring.hdr->cq_tail, ep->cq_tail, memory_order_release);
 	/* partner of the fence in kvf_wait(): the client sees the tail or we see that it sleeps */
-	atomic_thread_fence(memory_order_seq_cst);
+	kvf_ring_fence();
 	/* A full buffer wakes just as well; a client that closed its end is woken by that. */
 	if (atomic_load_explicit(&ep->ring.hdr->client_sleeping, memory_order_relaxed) != 0)
 		(void)send(ep->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -209,6 +209,12 @@ anything_waits(struct kvf_dispatcher *d)
 			atomic_load_explicit(&ep->ring.hdr->sq_tail, memory_order_relaxed) !=
 				ep->sq_head)
 			return true;
+		/* what did not fit the completion ring: is there room by now? */
+		if (!ep->faulted && !ep->dead && (ep->dirty_head != NULL || ep->event.code != 0) &&
+			ep->cq_tail - atomic_load_explicit(
+					      &ep->ring.hdr->cq_head, memory_order_relaxed) <
+				ep->ring.cq_entries)
+			return true;
 	}
 	return false;
 }
@@ -220,7 +226,7 @@ sleep_for_work(struct kvf_dispatcher *d)
 
 	set_sleeping(d, 1);
 	/* partner of the clients' fence after sq_tail: they see the flag or we see their tail */
-	atomic_thread_fence(memory_order_seq_cst);
+	kvf_ring_fence();
 	if (!anything_waits(d)) {
 		kvf_count(&d->totals.sleeps, 1);
 		/* Edge-triggered: every ring counts, and nobody has to read it. */

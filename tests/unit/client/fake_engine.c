@@ -444,7 +444,7 @@ fake_push(struct fake *f, const struct kvf_cqe *cqe, const char *text)
 			strnlen(text, sizeof(f->ring.text[slot].text) - 1) + 1);
 	f->cq_tail++;
 	atomic_store_explicit(&f->ring.hdr->cq_tail, f->cq_tail, memory_order_release);
-	kvf_ep_fence();
+	kvf_ring_fence();
 	if (atomic_load_explicit(&f->ring.hdr->client_sleeping, memory_order_relaxed) != 0)
 		MUST(write(f->completion_fd, &one, sizeof(one)) == sizeof(one));
 }
