@@ -57,4 +57,7 @@ void kvf_ep_check(struct kvf_endpoint *ep, bool now);
 /* The shared memory holds what no engine writes: gives up on it, and asks the engine to drain. */
 void kvf_ep_corrupt(struct kvf_endpoint *ep, const char *what, uint64_t value, uint64_t limit);
 
+/* Wakes the engine if it said that it sleeps. After kvf_ring_fence(). */
+void kvf_ep_ring(struct kvf_endpoint *ep);
+
 #endif

@@ -13,7 +13,8 @@
  * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
  * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
- * one of the two sides always sees the other.
+ * one of the two sides always sees the other. An engine that has completions left over sleeps in the
+ * same way until the client moves the cq_head of a full ring.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
@@ -132,6 +133,20 @@ struct kvf_ring {
 static_assert(offsetof(struct kvf_ring, sq_tail) == 128, "wire format");
 static_assert(offsetof(struct kvf_ring, engine_sleeping) == 128 + 4 * 64, "wire format");
 static_assert(sizeof(struct kvf_ring) == 128 + 5 * 64, "wire format");
+
+/* The fence of "Sleeping" above. */
+static inline void
+kvf_ring_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
+#endif
+	atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
 
 /* Private to either side: where things are, with sizes that side trusts. */
 struct kvf_ring_view {
