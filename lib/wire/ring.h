@@ -161,20 +161,6 @@ struct kvf_ring_view {
 	uint64_t total_bytes;
 };
 
-/* The fence of those who sleep and those who wake: each is the other's partner. */
-static inline void
-kvf_ring_fence(void)
-{
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
-#endif
-	atomic_thread_fence(memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
-
 /* Bytes that a ring with these sizes takes (multiple of 4096), or 0 if a size is not a power of two
  * or past its limit. */
 uint64_t kvf_ring_bytes(uint32_t sq_entries, uint32_t cq_entries, uint64_t arena_bytes);
