@@ -36,7 +36,8 @@
 struct kvf_cpu_lane {
 	const uint8_t *src;
 	uint8_t *dst;
-	const uint8_t *ahead; /* same-sized source row that this lane copies later: fetch it */
+	const uint8_t
+		*ahead; /* same-sized source row that this lane copies later: fetch it; not NULL */
 };
 
 struct kvf_cpu_kernel {
