@@ -34,8 +34,9 @@
 struct kvf_cpu_lane {
 	const uint8_t *src;
 	uint8_t *dst;
-	const uint8_t
-		*ahead; /* same-sized source row that this lane copies later: fetch it; not NULL */
+	/* Same-sized source row that this lane copies later, to be fetched into the cache; never
+	 * NULL, src itself when there is none. */
+	const uint8_t *ahead;
 };
 
 struct kvf_cpu_kernel {
