@@ -33,7 +33,7 @@ engine_wait(struct engine *e)
 
 	while (fake_waiting(f) == 0) {
 		atomic_store_explicit(&f->ring.hdr->engine_sleeping, 1, memory_order_relaxed);
-		kvf_ep_fence();
+		kvf_ring_fence();
 		if (fake_waiting(f) == 0) {
 			e->sleeps++;
 			n = poll(&pfd, 1, LIMIT_MS);
