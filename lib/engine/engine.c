@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -206,6 +207,9 @@ start(struct kvf_engine *e, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the engine");
 	memset(e->disp, 0, sizeof(*e->disp));
 	kvf_slab_init(&e->disp->slab);
+	if (getrandom(&e->disp->hash_seed, sizeof(e->disp->hash_seed), 0) !=
+		(ssize_t)sizeof(e->disp->hash_seed))
+		return kvf_fail_errno(err, "no random numbers");
 	e->disp->engine = e;
 	e->disp->copier = &e->copy->copiers[0];
 	e->disp->copy = e->copy;

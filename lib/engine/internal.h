@@ -290,6 +290,7 @@ struct kvf_dispatcher {
 	struct kvf_ep **eps;
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
+	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
 	uint32_t num_rooms;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
