@@ -267,7 +267,7 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal */
+	struct kvf_err err; /* NOTE_LINK without a link: the refusal; code 0: a group left, ask again */
 };
 
 struct kvf_totals {
