@@ -280,6 +280,7 @@ struct kvf_totals {
 	_Atomic uint64_t postings;
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
+	_Atomic uint64_t slab_used;
 };
 
 struct kvf_dispatcher {
@@ -319,6 +320,7 @@ struct kvf_engine {
 	int control_fd;  /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
+	int spare_fd; /* given up for a moment when descriptors run out */
 	_Atomic bool stop_requested;
 	bool stopped;
 	uint32_t num_lcores;
