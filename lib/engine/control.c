@@ -4,6 +4,7 @@
  * questions. It may sleep, allocate and map; nothing on the data path waits for it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,12 @@ listen_at(struct kvf_engine *e, struct kvf_err *err)
 	return watch(e, e->listen_fd, &tag_listen, err);
 }
 
+static int
+spare_open(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 int
 kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 {
@@ -108,6 +115,7 @@ kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (e->epoll_fd < 0)
 		return kvf_fail_errno(err, "cannot create an epoll instance");
+	e->spare_fd = spare_open();
 	rc = watch(e, e->control_fd, &tag_notes, err);
 	return rc != 0 ? rc : listen_at(e, err);
 }
@@ -141,6 +149,21 @@ refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 	conn_close(e, c);
 }
 
+/* No descriptor is left: what waits would keep the listening socket readable, and us spinning. */
+static void
+turn_away(struct kvf_engine *e)
+{
+	int fd;
+
+	kvf_log(e, true, "out of descriptors: a connection is turned away");
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
+	fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		close(fd);
+	e->spare_fd = spare_open();
+}
+
 static void
 on_accept(struct kvf_engine *e)
 {
@@ -152,8 +175,9 @@ on_accept(struct kvf_engine *e)
 		int fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Out of descriptors: the rest stays in the backlog for a later round. */
-			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			if (errno == EMFILE || errno == ENFILE)
+				turn_away(e);
+			else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				kvf_log(e, true, "accept: %s", strerror(errno));
 			return;
 		}
@@ -441,4 +465,6 @@ kvf_control_fini(struct kvf_engine *e)
 	}
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
 }

@@ -220,11 +220,20 @@ rows_below(const struct kvf_sharding *sh, uint64_t pos)
 uint32_t
 peer_pages(const struct peer *p, uint64_t from, uint64_t to)
 {
-	uint64_t first = rows_below(&p->comps[0].sharding, from);
-	uint64_t end = rows_below(&p->comps[0].sharding, to);
-	uint32_t pt = p->comps[0].page_tokens;
+	uint32_t most = 0, i;
 
-	return first == end ? 0 : (uint32_t)((end - 1) / pt - first / pt + 1);
+	for (i = 0; i < p->geo.num_components; i++) {
+		const struct kvf_component *c = &p->comps[i];
+		uint64_t first, end;
+
+		if (c->cls != KVF_TOKENS || c->list != PEER_TOKENS)
+			continue;
+		first = rows_below(&c->sharding, from);
+		end = rows_below(&c->sharding, to);
+		if (first != end && (end - 1) / c->page_tokens - first / c->page_tokens + 1 > most)
+			most = (uint32_t)((end - 1) / c->page_tokens - first / c->page_tokens + 1);
+	}
+	return most;
 }
 
 static uint32_t
