@@ -4,7 +4,20 @@
 set -eu -o pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=${KVFERRY_BUILD:-$root/build}
+build=${KVFERRY_BUILD:-}
+if [ -z "$build" ]; then
+	build=$root/build
+	if [ ! -w "$root" ] && [ ! -w "$build" ]; then
+		# A checkout of somebody else's: a folder that is ours alone, the one that test.sh uses too.
+		own=${TMPDIR:-/tmp}/kvferry-$(id -u)
+		mkdir -m 700 "$own" 2>/dev/null || true
+		[[ -d $own && -O $own && ! -L $own ]] || {
+			echo "${0##*/}: $own belongs to somebody else; set KVFERRY_BUILD to a folder" >&2
+			exit 1
+		}
+		build=$own/build
+	fi
+fi
 demo=$build/apps/pd-demo/pd-demo
 engine=$build/apps/kvferryd/kvferryd
 
@@ -12,7 +25,7 @@ usage() {
 	cat <<EOF
 usage: ${0##*/} [--driver NAME] [pd-demo options...]
 
-Installs what is missing, builds into ${KVFERRY_BUILD:-build/}, takes hugepages (and gives them back), starts
+Installs what is missing, builds into build/ (or \$KVFERRY_BUILD), takes hugepages (and gives them back), starts
 kvferryd and the workers, verifies every byte. The last line is
   verified rooms=<n> bytes=<n> mismatches=<n>
 and the exit status is 0 only with 0 mismatches. Whatever is not listed here goes on to pd-demo:

@@ -65,8 +65,21 @@ sum_log() { # LOG
 		END { print n + 0, p + 0, f + 0, s + 0 }' "$1"
 }
 
-run_programs() { # BUILD MODE RESULTS; MODE: huge or nohuge
-	local build=$1 mode=$2 results=$3 logs sanitize name suites workdir cmd list
+run_one() { # DIRECTORY COMMAND LOG
+	(cd "$1" && eval "exec timeout -k 10 $program_timeout $2") </dev/null >"$3" 2>&1
+}
+
+# own: those that take hugepages by themselves; lent: the others; nohuge: end to end, without.
+in_mode() { # MODE SUITES
+	case $1 in
+	own) [[ $2 = *,own-hugepages,* ]] ;;
+	lent) [[ $2 != *,own-hugepages,* ]] ;;
+	nohuge) [[ $2 = *,e2e,* ]] ;;
+	esac
+}
+
+run_programs() { # BUILD MODE RESULTS
+	local build=$1 mode=$2 results=$3 title=$4 logs sanitize name suites workdir cmd list
 	logs=$build/test-logs/$mode
 	rm -rf "$logs"
 	mkdir -p "$logs"
@@ -90,19 +103,20 @@ run_programs() { # BUILD MODE RESULTS; MODE: huge or nohuge
 
 	local rc n p f s t0 dt verdict log any=0
 	list=$(list_programs "$build") || {
-		echo "LOUD: $build: meson cannot list the tests" && echo "0 1 0" >>"$results"
+		echo "FAILED: $build: meson cannot list the tests"
+		echo "0 1 0" >>"$results"
 		return 0
 	}
 	while IFS=$'\t' read -r name suites workdir cmd; do
 		wanted "$name" "$suites" || continue
-		[ "$mode" = huge ] || [[ $suites = *,e2e,* ]] || continue
+		in_mode "$mode" "$suites" || continue
+		[ $any = 1 ] || echo "== $title"
 		any=1
 		log=$logs/${name//[^A-Za-z0-9_.-]/_}.log
 		[ "$workdir" != - ] || workdir=$build
 		t0=$(date +%s%N)
 		rc=0
-		(cd "$workdir" && eval "exec timeout -k 10 $program_timeout ${wrap[*]} $cmd") \
-			</dev/null >"$log" 2>&1 || rc=$?
+		run_one "$workdir" "${wrap[*]} $cmd" "$log" || rc=$?
 		dt=$((($(date +%s%N) - t0) / 10000000))
 		read -r n p f s < <(sum_log "$log")
 		verdict=ok
@@ -130,7 +144,6 @@ run_programs() { # BUILD MODE RESULTS; MODE: huge or nohuge
 		fi
 		echo "$p $f $s" >>"$results"
 	done <<<"$list"
-	[ $any = 1 ] || echo "  (no program)"
 	[ $any = 0 ] || touch "$results.ran"
 }
 
@@ -301,7 +314,6 @@ configure() { # CC SANITIZE BUILD
 	if [ -f "$3/build.ninja" ]; then
 		meson configure "$3" "${opts[@]}"
 	else
-		rm -rf "$3"
 		CC=$1 meson setup "$3" "$root" "${opts[@]}"
 	fi
 }
@@ -317,17 +329,10 @@ hugepages_to_lend() {
 }
 
 phase() { # TITLE BUILD MODE COMMAND...
-	local title=$1 build=$2 mode=$3 before after
+	local title=$1 build=$2 mode=$3
 	shift 3
-	echo "== $title"
-	before=$(wc -l <"$results")
-	rm -f "$results.ran"
-	"$@" "$BASH" "$here/$me" _run "$build" "$mode" "$results" ||
+	"$@" "$BASH" "$here/$me" _run "$build" "$mode" "$results" "$title" ||
 		failure "$title: the run itself broke off"
-	after=$(wc -l <"$results")
-	if [ ! -f "$results.ran" ] && [ "$after" = "$before" ] && [ "$mode" = huge ]; then
-		failure "$title: no test program ran${suites_wanted:+ (suites:$suites_wanted)}"
-	fi
 }
 
 for c in "${configs[@]}"; do
@@ -337,7 +342,7 @@ for c in "${configs[@]}"; do
 	echo "== build: $title: $build"
 	log=$scratch/build.log
 	if ! configure "$cc" "$sanitize" "$build" >"$log" 2>&1 ||
-		! meson compile -C "$build" >>"$log" 2>&1; then
+		! meson compile -C "$build" -j "$(nproc)" >>"$log" 2>&1; then
 		grep -a -E 'FAILED|error|ERROR' "$log" | head -40 || true
 		tail -n 40 "$log"
 		failure "$title does not build"
@@ -345,10 +350,17 @@ for c in "${configs[@]}"; do
 	fi
 	echo "$sanitize" >"$build/kvferry-sanitize"
 
-	phase "$title" "$build" huge "$here/hugepages.sh" with "$(hugepages_to_lend)" --
+	rm -f "$results.ran"
+	failed_before=$(awk '{ n += $2 } END { print n + 0 }' "$results")
+	phase "$title: programs that take their own hugepages" "$build" own env
+	phase "$title" "$build" lent "$here/hugepages.sh" with "$(hugepages_to_lend)" --
 	# The same programs must do without hugepages; no page is lent to them.
 	phase "$title: end to end without hugepages" "$build" nohuge \
 		env KVFERRY_NO_HUGEPAGES=1 KVFERRY_HUGEPAGES=0
+	if [ ! -f "$results.ran" ] &&
+		[ "$failed_before" = "$(awk '{ n += $2 } END { print n + 0 }' "$results")" ]; then
+		failure "$title: no test program ran${suites_wanted:+ (wanted:$suites_wanted)}"
+	fi
 done
 
 echo

@@ -10,8 +10,9 @@
 #include "pd-demo/transfer.h"
 
 #define EVENTS       64
-#define WAIT_MS      100 /* how soon an abort by the parent is seen */
-#define FULL_WAIT_MS 5   /* a full ring empties without an event of ours */
+#define WAIT_MS      100           /* how soon an abort by the parent is seen */
+#define LATER_NS     2000000000ull /* the engine's own timeout comes first: it knows the cause */
+#define FULL_WAIT_MS 5             /* a full ring empties without an event of ours */
 
 void
 demo_tell(struct demo_worker *w, const struct demo_msg *msg)
@@ -188,7 +189,7 @@ static uint32_t
 make_lists(const struct demo_worker *w, uint32_t r, uint64_t page, uint64_t num_pages, bool last,
 	struct kvf_pages *lists)
 {
-	const struct demo_grant *g = &w->store->grants[r];
+	const struct demo_grant *g = &w->store.grants[r];
 	uint32_t n = 0;
 
 	lists[n++] = (struct kvf_pages){DEMO_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
@@ -231,7 +232,7 @@ demo_grant_rooms(struct demo_worker *w, struct kvf_err *err)
 			.lists = lists,
 		};
 
-		args.num_lists = make_lists(w, r, 0, w->store->grants[r].num_pages, true, lists);
+		args.num_lists = make_lists(w, r, 0, w->store.grants[r].num_pages, true, lists);
 		/* Before the call: an event may come with it. */
 		w->rooms[r].posted = true;
 		w->rooms[r].complete = true;
@@ -357,7 +358,7 @@ gave_up(struct demo_worker *w, struct kvf_err *err)
 int
 demo_run_rooms(struct demo_worker *w, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull;
+	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull + LATER_NS;
 	bool left = w->layout->role == KVF_PREFILL, full = false;
 	int rc;
 

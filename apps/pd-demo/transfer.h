@@ -27,7 +27,7 @@ struct demo_worker {
 	const struct demo_options *o;
 	const struct demo_layout *layout;
 	const struct demo_plan *plan;
-	struct demo_store *store;
+	struct demo_store store;
 	struct kvf_endpoint *ep;
 	struct demo_room_state *rooms;
 	uint32_t num_over;

@@ -40,8 +40,8 @@ static void
 begin_work(struct demo_worker *w, struct work *work, uint64_t all)
 {
 	*work = (struct work){w, 0, all};
-	w->store->progress = on_bytes;
-	w->store->progress_arg = work;
+	w->store.progress = on_bytes;
+	w->store.progress_arg = work;
 }
 
 static uint64_t
@@ -136,9 +136,9 @@ prepare(struct demo_worker *w)
 	uint32_t r;
 
 	begin_work(w, &work, w->layout->pool_bytes + (fill ? all_room_bytes(w) : 0));
-	demo_store_guard(w->store);
+	demo_store_guard(&w->store);
 	for (r = 0; fill && r < w->plan->num; r++)
-		demo_store_fill(w->store, r);
+		demo_store_fill(&w->store, r);
 }
 
 /* Between the pool's length and the end of its last page nobody has any business. */
@@ -172,11 +172,11 @@ verify(struct demo_worker *w, const struct kvf_pool *pool)
 		/* What a failed room left at decode is not defined; prefill's own rows never
 		 * change. */
 		if (w->layout->role == KVF_DECODE && w->rooms[r].status != KVF_SUCCESS)
-			demo_store_forget(w->store, r);
+			demo_store_forget(&w->store, r);
 		else
-			demo_store_check(w->store, r, &check);
+			demo_store_check(&w->store, r, &check);
 	}
-	demo_store_sweep(w->store, &check);
+	demo_store_sweep(&w->store, &check);
 	check_tail(pool, &check);
 	msg.v[0] = check.bytes;
 	msg.v[1] = check.mismatches;
@@ -214,19 +214,18 @@ run_phases(struct demo_worker *w, const struct kvf_pool *pool, struct kvf_err *e
 static int
 with_store(struct demo_worker *w, struct kvf_err *err)
 {
-	struct demo_store store;
+
 	struct kvf_pool *pool;
 	int rc, closed;
 
 	rc = make_pool(w, &pool, err);
 	if (rc != 0)
 		return rc;
-	rc = demo_store_init(&store, w->layout, w->plan, kvf_pool_addr(pool), w->o->seed, err);
+	rc = demo_store_init(&w->store, w->layout, w->plan, kvf_pool_addr(pool), w->o->seed, err);
 	if (rc != 0) {
 		kvf_pool_destroy(pool);
 		return rc;
 	}
-	w->store = &store;
 	prepare(w);
 	rc = open_endpoint(w, pool, err);
 	if (rc == 0) {
@@ -236,7 +235,7 @@ with_store(struct demo_worker *w, struct kvf_err *err)
 			rc = app_fail(
 				err, closed, "closing the endpoint: %s", kvf_error_name(closed));
 	}
-	demo_store_fini(&store);
+	demo_store_fini(&w->store);
 	kvf_pool_destroy(pool);
 	return rc;
 }

@@ -166,9 +166,10 @@ kvf_endpoint_open(
 	uint8_t *buf;
 	int len, rc;
 
+	if (out != NULL)
+		*out = NULL;
 	if (out == NULL || config == NULL)
 		return kvf_fail(err, KVF_E_INVAL, "kvf_endpoint_open: cfg or ep is NULL");
-	*out = NULL;
 	cfg = *config;
 	kvf_endpoint_config_fill(&cfg);
 	if (cfg.pool == NULL)

@@ -26,6 +26,7 @@
 #include "engine/guard.h"
 #include "engine/slab.h"
 #include "plan/link.h"
+#include "plan/ring.h"
 #include "pool/import.h"
 #include "wire/message.h"
 #include "wire/ring.h"
@@ -86,14 +87,20 @@ struct kvf_ep {
 	struct kvf_ring_view ring;
 	void *map_handle;
 	struct kvf_guard_region *guard;
-	int wake_fd; /* eventfd that the client sleeps on */
+	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd for
+	 * both: flags such as O_NONBLOCK belong to the open file, and a client could clear them. */
+	int wake_fd;
+	/* Eventfd that the client rings. Only watched here, never read or written, as the client
+	 * shares it. One for each, or clients could swallow each other's rings. */
+	int doorbell_fd;
 	pid_t pid;
 	uid_t uid;
 	uint32_t list_limit[KVF_MAX_LISTS]; /* ids are below this; 0: no component uses the list */
 	char name[KVF_GROUP_NAME_MAX + 24]; /* "prefill GROUP[RANK]" for messages */
 
 	/* Control's. */
-	int ring_fd;
+	int ring_fd;        /* until the client has it */
+	int client_wake_fd; /* the same */
 	bool dead_sent; /* NOTE_EP_DEAD is on its way or done */
 	bool bye;       /* the client waits for BYE_DONE */
 
@@ -142,7 +149,8 @@ struct kvf_part {
 	bool dirty;
 	bool sweeping; /* in the queue that gives grants back */
 	bool drained;
-	bool linked; /* legs_expected is known */
+	bool clipped; /* a state list was longer than the other side's */
+	bool linked;  /* legs_expected is known */
 	uint32_t rank;
 	uint32_t bootstrap_ms;
 	uint32_t waiting_ms;
@@ -174,14 +182,6 @@ enum kvf_phase {
 	KVF_PHASE_DONE,
 };
 
-/* Pairs of id lists, item i to item i: how state and aux are copied. */
-struct kvf_pairs_iter {
-	const uint32_t *src, *dst;
-	uint32_t n, pos;
-	uint32_t page_tokens;
-	bool split;
-};
-
 #define KVF_LEG_RUNS 16u
 
 /* What one send part gives one receive part. */
@@ -206,7 +206,7 @@ struct kvf_leg {
 	struct kvf_run runs[KVF_LEG_RUNS];
 	union {
 		struct kvf_plan_iter plan;
-		struct kvf_pairs_iter pairs;
+		struct kvf_ring_iter ring;
 	} it;
 };
 
@@ -252,6 +252,7 @@ enum kvf_note_type {
 	NOTE_EP_FAULT,
 	NOTE_LINK_WANT,
 	NOTE_LINK_FREE,
+	NOTE_WARN, /* err.text: to be logged */
 	NOTE_STOPPED,
 };
 
@@ -261,7 +262,7 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal */
+	struct kvf_err err; /* NOTE_LINK without a link: the refusal; NOTE_WARN: the text */
 };
 
 struct kvf_totals {
@@ -272,6 +273,7 @@ struct kvf_totals {
 	_Atomic uint64_t runs;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t postings;
+	_Atomic uint64_t clipped; /* state lists */
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
 };
@@ -307,7 +309,8 @@ struct kvf_engine {
 	struct kvf_copy_caps caps;
 	struct rte_ring *to_dispatcher;
 	struct rte_ring *to_control;
-	int doorbell_fd; /* eventfd: wakes the dispatcher; every client has a copy */
+	int notes_fd;   /* eventfd: notes for the dispatcher */
+	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
 	int control_fd;  /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
@@ -335,6 +338,8 @@ struct kvf_engine {
 void kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note);
+/* For what may be dropped when the other side is far behind. */
+void kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note);
 bool kvf_note_take(struct rte_ring *ring, struct kvf_note *note);
 
 /* control.c */
@@ -345,6 +350,7 @@ void kvf_control_fini(struct kvf_engine *e);
 /* registry.c: endpoints, groups, links, on the control thread */
 int kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd, pid_t pid,
 	uid_t uid, struct kvf_ep **ep, struct kvf_err *err);
+void kvf_registry_handed_over(struct kvf_ep *ep); /* the client has its descriptors */
 void kvf_registry_admit(struct kvf_engine *e, struct kvf_ep *ep);
 void kvf_registry_discard(
 	struct kvf_engine *e, struct kvf_ep *ep); /* the dispatcher has no part in it */

@@ -75,9 +75,9 @@ kvf_status_json(struct kvf_engine *e)
 		(double)ns / 1e9, "socket", e->socket_path, "driver", "name", e->ops->name,
 		"detail", e->caps.detail, "lcores", lcores, "rooms", "open", get(&t->rooms_open),
 		"success", get(&t->rooms_success), "failed", get(&t->rooms_failed), "dispatcher",
-		"postings", get(&t->postings), "runs", get(&t->runs), "segments", get(&t->segments),
-		"bytes", get(&t->bytes), "sleeps", get(&t->sleeps), "slab_bytes",
-		get(&t->slab_bytes), "endpoints", eps);
+		"postings", get(&t->postings), "clipped_state_lists", get(&t->clipped), "runs",
+		get(&t->runs), "segments", get(&t->segments), "bytes", get(&t->bytes), "sleeps",
+		get(&t->sleeps), "slab_bytes", get(&t->slab_bytes), "endpoints", eps);
 	if (root == NULL)
 		return NULL;
 	text = json_dumps(root, JSON_COMPACT);

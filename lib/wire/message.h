@@ -4,11 +4,14 @@
  *
  *   client                          engine
  *   REGISTER + pool fd        ->
- *                             <-    WELCOME + ring fd, completion eventfd, doorbell eventfd |
- * REFUSED BYE                       ->
+ *                             <-    WELCOME + ring fd, completion fd, doorbell eventfd | REFUSED
+ *   BYE                       ->
  *                             <-    BYE_DONE (no byte of the pool is touched or mapped any more)
  *   STATUS                    ->
  *                             <-    STATUS_TEXT (JSON)
+ *
+ * The completion fd becomes readable when the ring has something for a client that said it sleeps;
+ * it is to be read empty. The doorbell is written for an engine that said it sleeps.
  *
  * A connection carries one endpoint or status questions. Closing it is the same as dying.
  */
@@ -26,7 +29,7 @@
 #define KVF_MSG_VERSION 1u
 #define KVF_MSG_MAX     (192u * 1024u) /* bytes of one packet */
 #define KVF_MSG_MAX_FDS 3u
-#define KVF_MAX_ROOMS	(1u << 20) /* largest max_rooms of an endpoint */
+#define KVF_MAX_ROOMS   (1u << 20) /* largest max_rooms of an endpoint */
 
 enum kvf_msg_type {
 	KVF_MSG_REGISTER = 1,
@@ -73,6 +76,8 @@ struct kvf_wire_component {
 	uint32_t page_tokens;
 	uint32_t num_pages;
 	uint32_t num_entries;
+	uint32_t rule;
+	uint32_t reserved;
 	struct kvf_sharding sharding;
 };
 
@@ -93,13 +98,13 @@ struct kvf_msg_refused {
 
 static_assert(sizeof(struct kvf_msg_hdr) == 16, "wire format");
 static_assert(sizeof(struct kvf_msg_register) == 136, "wire format");
-static_assert(sizeof(struct kvf_wire_component) == 40, "wire format");
+static_assert(sizeof(struct kvf_wire_component) == 48, "wire format");
 static_assert(sizeof(struct kvf_entry) == 56, "wire format");
 static_assert(sizeof(struct kvf_msg_welcome) == 48, "wire format");
 static_assert(sizeof(struct kvf_msg_refused) == 272, "wire format");
 
-/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX bytes.
- * Returns its length or a refusal. */
+/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX
+ * bytes. Returns its length or a refusal. */
 int kvf_msg_pack_register(const struct kvf_endpoint_config *cfg, uint64_t pool_length, void *buf,
 	struct kvf_err *err);
 

@@ -13,7 +13,8 @@
  * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
  * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
- * one of the two sides always sees the other.
+ * one of the two sides always sees the other. An engine that has completions left over sleeps in the
+ * same way until the client moves the cq_head of a full ring.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
@@ -73,6 +74,7 @@ static_assert(offsetof(struct kvf_sqe, lists) == 96, "wire format");
 static_assert(sizeof(struct kvf_sqe) == 256, "wire format");
 
 #define KVF_CQE_DRAINED 1u /* the engine will not touch this room's pages here any more */
+#define KVF_CQE_CLIPPED 4u /* a state list was longer than the other side's */
 #define KVF_CQE_ENDPOINT                                                                           \
 	2u /* about the endpoint, not a room: `error` and text say what (link refused) */
 
@@ -131,6 +133,20 @@ struct kvf_ring {
 static_assert(offsetof(struct kvf_ring, sq_tail) == 128, "wire format");
 static_assert(offsetof(struct kvf_ring, engine_sleeping) == 128 + 4 * 64, "wire format");
 static_assert(sizeof(struct kvf_ring) == 128 + 5 * 64, "wire format");
+
+/* The fence of "Sleeping" above. */
+static inline void
+kvf_ring_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
+#endif
+	atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
 
 /* Private to either side: where things are, with sizes that side trusts. */
 struct kvf_ring_view {

@@ -58,6 +58,7 @@ void test_random_one_shot(void);
 void test_random_deep(void);
 void test_random_chunks(void);
 void test_random_union(void);
+void test_random_shifted(void);
 void test_rows_below(void);
 
 #endif

@@ -420,6 +420,12 @@ test_one_run(void)
 	CHECK_EQ(runs[0].src_step, 8);
 	CHECK_EQ(runs[0].dst_step, 1);
 	free(runs);
+	/* Two blocks, the second of which ends with the chunk */
+	spec.dst = (struct kvf_sharding){2, 1, 1, 0};
+	spec.tokens = 4;
+	CHECK_EQ(count_runs(&spec), 1);
+	spec.dst = (struct kvf_sharding){8, 3, 1, 0};
+	spec.tokens = 131072;
 	/* The same with pages of one token */
 	spec.src_page_tokens = spec.dst_page_tokens = 1;
 	spec.num_src_pages = 131072;
@@ -580,6 +586,7 @@ static const struct suite_case cases[] = {
 	{"random, deep in the pattern", test_random_deep},
 	{"random, chunks", test_random_chunks},
 	{"random, union over ranks", test_random_union},
+	{"random, far along the pattern", test_random_shifted},
 };
 
 SUITE_MAIN("plan", cases)

@@ -309,3 +309,34 @@ test_random_union(void)
 		CHECK(ok);
 	}
 }
+
+/*
+ * Any number of whole periods on (of the pattern and of both page sizes), the plan is the same.
+ * Nothing that counts its way up to the start would come to an end here.
+ */
+void
+test_random_shifted(void)
+{
+	uint64_t rng = suite_seed() | 1, c;
+
+	for (c = 0; c < 1500; c++) {
+		struct kvf_plan_spec spec = any_spec(&rng, 1500), far;
+		uint64_t shift = (uint64_t)spec.src_page_tokens * spec.dst_page_tokens;
+		size_t n, num_far;
+		struct kvf_run *runs, *far_runs;
+
+		fill_lists(&rng, &spec);
+		shift *= (uint64_t)spec.src.size * spec.src.interleave;
+		shift *= (uint64_t)spec.dst.size * spec.dst.interleave;
+		shift *= suite_range(&rng, 1, (UINT64_MAX / 2) / shift);
+		far = spec;
+		far.start += shift;
+		far.prefix += shift;
+		runs = plan_runs(&spec, 64, &n);
+		far_runs = plan_runs(&far, 64, &num_far);
+		if (CHECK_EQ(n, num_far) && n > 0)
+			CHECK_EQ(memcmp(runs, far_runs, n * sizeof(*runs)), 0);
+		free(runs);
+		free(far_runs);
+	}
+}

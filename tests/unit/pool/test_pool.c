@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -414,32 +415,40 @@ test_huge(void)
 	huge_give_back(3);
 }
 
-/* The pool of a public report: 3,779,571,220 bytes map as 3,781,165,056. */
+/* The pool of a public report: 3,779,571,220 bytes map as 3,781,165,056, which is 1803 pages.
+ * Clearing so much takes long on small hosts, so where the pages are not there already, the count
+ * in the refusal must do, and the same bytes past a page in a small pool; KVF_TEST_LARGE=1 makes
+ * the real one all the same. */
 static void
 test_reported_length(void)
 {
-	struct kvf_pool_config cfg = huge_config(3779571220);
-	struct kvf_memory_supply mem;
+	const uint64_t length = 3779571220, mapped = 3781165056, tail = length % HUGE_2M;
+	struct kvf_pool_config cfg = huge_config(length);
+	bool large = getenv("KVF_TEST_LARGE") != NULL;
+	struct kvf_err err = {0};
 	struct kvf_pool *pool;
 	const char *why;
+	uint64_t pages;
 
-	kvf_memory_supply("", -1, &mem);
-	if (huge_free() < 1803 && mem.bytes < 3 * cfg.length) {
-		suite_skip("less than 12 GB of memory available");
-		return;
+	CHECK_EQ(mapped, 1803 * HUGE_2M);
+	if (!large && huge_free() < 1803) {
+		CHECK_EQ(kvf_pool_create(&cfg, &pool, &err), KVF_E_NOHUGE);
+		CHECK_EQ(number_after(err.text, "needed="), 1803);
+		cfg.length = HUGE_2M + tail;
 	}
-	if (!huge_take(1803, &why)) {
+	pages = cfg.length / HUGE_2M + 1;
+	if (!huge_take(pages, &why)) {
 		suite_skip(why);
 		return;
 	}
-	if (CHECK_EQ(kvf_pool_create(&cfg, &pool, NULL), 0)) {
-		CHECK_EQ(kvf_pool_length(pool), 3779571220);
-		CHECK_EQ(kvf_pool_mapped_length(pool), 3781165056);
-		CHECK_EQ(allocated(kvf_pool_fd(pool)), 3781165056);
-		((volatile uint8_t *)kvf_pool_addr(pool))[3781165055] = 1;
+	if (CHECK_EQ(kvf_pool_create(&cfg, &pool, &err), 0)) {
+		CHECK_EQ(kvf_pool_length(pool), cfg.length);
+		CHECK_EQ(kvf_pool_mapped_length(pool), cfg.length == length ? mapped : 2 * HUGE_2M);
+		CHECK_EQ(allocated(kvf_pool_fd(pool)), pages * HUGE_2M);
+		((volatile uint8_t *)kvf_pool_addr(pool))[pages * HUGE_2M - 1] = 1;
 		kvf_pool_destroy(pool);
 	}
-	huge_give_back(1803);
+	huge_give_back(pages);
 }
 
 /* Asks for 7 pages more than there are, in bytes that end 1 byte into the last page. */
