@@ -290,8 +290,9 @@ kvf_engine_start(
 	e->generation = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	e->started_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	if (strlen(e->cfg.socket) >= sizeof(e->socket_path)) {
-		rc = kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=%zu",
+	/* The kernel would take an empty one for "any name", which nobody could find. */
+	if (strlen(e->cfg.socket) == 0 || strlen(e->cfg.socket) >= sizeof(e->socket_path)) {
+		rc = kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=1..%zu",
 			strlen(e->cfg.socket), sizeof(e->socket_path) - 1);
 		free(e);
 		return rc;
