@@ -20,7 +20,6 @@
 
 #define SPARE_CONNS   64u    /* connections beyond one per endpoint */
 #define REGISTER_MS   10000u /* a connection says what it wants within this */
-#define SEND_MS       1000
 #define BACKLOG       128
 #define EVENTS        32
 #define STOP_LIMIT_MS 15000u
@@ -221,16 +220,16 @@ on_register(struct kvf_engine *e, struct kvf_conn *c, const void *packet, size_t
 		.endpoint_id = ep->id,
 	};
 	out[0] = ep->ring_fd;
-	out[1] = ep->wake_fd;
-	out[2] = e->doorbell_fd;
-	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, SEND_MS, &err) != 0) {
+	out[1] = ep->client_wake_fd;
+	out[2] = ep->doorbell_fd;
+	/* Nobody is waited for: a peer that filled its buffer with answers gets no more. */
+	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, 0, &err) != 0) {
 		kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
 		kvf_registry_discard(e, ep);
 		conn_close(e, c);
 		return;
 	}
-	close(ep->ring_fd); /* the client's and the mapping stay */
-	ep->ring_fd = -1;
+	kvf_registry_handed_over(ep);
 	c->ep = ep;
 	kvf_registry_admit(e, ep);
 }
@@ -241,6 +240,7 @@ on_status(struct kvf_engine *e, struct kvf_conn *c)
 	char *json = kvf_status_json(e);
 	struct kvf_msg_hdr *hdr;
 	struct kvf_err err;
+	int rc = KVF_E_NOMEM;
 	size_t n;
 
 	if (json == NULL) {
@@ -253,11 +253,15 @@ on_status(struct kvf_engine *e, struct kvf_conn *c)
 		*hdr = (struct kvf_msg_hdr){KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_STATUS_TEXT,
 			(uint32_t)(sizeof(*hdr) + n), 0};
 		memcpy(hdr + 1, json, n);
-		if (kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, SEND_MS, &err) != 0)
+		rc = kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, 0, &err);
+		if (rc != 0)
 			kvf_log(e, true, "status for pid=%d: %s", (int)c->pid, err.text);
 	}
 	free(hdr);
 	free(json);
+	/* One that asks and does not read must not make the control thread wait. */
+	if (rc != 0)
+		conn_close(e, c);
 }
 
 static void
@@ -394,7 +398,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 			unlink(e->socket_path);
 			close(e->listen_fd);
 			e->listen_fd = -1;
-			kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+			kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
 		}
 		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
 			return kvf_fail(err, KVF_E_TIMEOUT,

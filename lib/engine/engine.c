@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -182,6 +183,7 @@ launch(struct kvf_engine *e, struct kvf_err *err)
 static int
 rings_create(struct kvf_engine *e, struct kvf_err *err)
 {
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "kvf_d_%" PRIx64, e->generation & 0xffffffff);
@@ -192,9 +194,11 @@ rings_create(struct kvf_engine *e, struct kvf_err *err)
 		name, sizeof(struct kvf_note), NOTES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	if (e->to_dispatcher == NULL || e->to_control == NULL)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the note rings");
-	e->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->notes_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (e->doorbell_fd < 0 || e->control_fd < 0)
+	e->bells_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (e->notes_fd < 0 || e->control_fd < 0 || e->bells_fd < 0 ||
+		epoll_ctl(e->bells_fd, EPOLL_CTL_ADD, e->notes_fd, &ev) != 0)
 		return kvf_fail_errno(err, "cannot create an eventfd");
 	return 0;
 }
@@ -252,7 +256,7 @@ kvf_engine_start(
 		e->cfg.max_request_bytes = 256u << 20;
 	if (e->cfg.drain_ms == 0)
 		e->cfg.drain_ms = 2000;
-	e->doorbell_fd = e->control_fd = e->epoll_fd = e->listen_fd = -1;
+	e->notes_fd = e->bells_fd = e->control_fd = e->epoll_fd = e->listen_fd = -1;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	e->generation = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -302,7 +306,7 @@ join_lcores(struct kvf_engine *e)
 	if (!e->stopped && e->launched == e->num_lcores) {
 		struct kvf_note stop = {.type = NOTE_STOP};
 
-		kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+		kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
 		rte_eal_wait_lcore(e->lcore_ids[0]);
 	}
 	atomic_store(&e->copy->stop, true);
@@ -354,8 +358,10 @@ kvf_engine_free(struct kvf_engine *e)
 		e->ops->close(e->drv);
 	rte_ring_free(e->to_dispatcher);
 	rte_ring_free(e->to_control);
-	if (e->doorbell_fd >= 0)
-		close(e->doorbell_fd);
+	if (e->notes_fd >= 0)
+		close(e->notes_fd);
+	if (e->bells_fd >= 0)
+		close(e->bells_fd);
 	if (e->control_fd >= 0)
 		close(e->control_fd);
 	kvf_guard_stop();

@@ -87,14 +87,20 @@ struct kvf_ep {
 	struct kvf_ring_view ring;
 	void *map_handle;
 	struct kvf_guard_region *guard;
-	int wake_fd; /* eventfd that the client sleeps on */
+	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd for
+	 * both: flags such as O_NONBLOCK belong to the open file, and a client could clear them. */
+	int wake_fd;
+	/* Eventfd that the client rings. Only watched here, never read or written, as the client
+	 * shares it. One for each, or clients could swallow each other's rings. */
+	int doorbell_fd;
 	pid_t pid;
 	uid_t uid;
 	uint32_t list_limit[KVF_MAX_LISTS]; /* ids are below this; 0: no component uses the list */
 	char name[KVF_GROUP_NAME_MAX + 24]; /* "prefill GROUP[RANK]" for messages */
 
 	/* Control's. */
-	int ring_fd;
+	int ring_fd;        /* until the client has it */
+	int client_wake_fd; /* the same */
 	bool dead_sent; /* NOTE_EP_DEAD is on its way or done */
 	bool bye;       /* the client waits for BYE_DONE */
 
@@ -303,7 +309,8 @@ struct kvf_engine {
 	struct kvf_copy_caps caps;
 	struct rte_ring *to_dispatcher;
 	struct rte_ring *to_control;
-	int doorbell_fd; /* eventfd: wakes the dispatcher; every client has a copy */
+	int notes_fd;   /* eventfd: notes for the dispatcher */
+	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
 	int control_fd;  /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
@@ -343,6 +350,7 @@ void kvf_control_fini(struct kvf_engine *e);
 /* registry.c: endpoints, groups, links, on the control thread */
 int kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd, pid_t pid,
 	uid_t uid, struct kvf_ep **ep, struct kvf_err *err);
+void kvf_registry_handed_over(struct kvf_ep *ep); /* the client has its descriptors */
 void kvf_registry_admit(struct kvf_engine *e, struct kvf_ep *ep);
 void kvf_registry_discard(
 	struct kvf_engine *e, struct kvf_ep *ep); /* the dispatcher has no part in it */

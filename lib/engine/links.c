@@ -41,6 +41,8 @@ linked(struct kvf_dispatcher *d, struct kvf_room *room)
 {
 	uint32_t i;
 
+	/* The waiting limit starts here: what was waited so far was bootstrapping. */
+	room->last_progress = d->now;
 	for (i = 0; i < room->prefill->size; i++)
 		if (room->send_parts[i] != NULL)
 			kvf_part_linked(d, room->send_parts[i]);
