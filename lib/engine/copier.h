@@ -19,8 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <kvferry/link.h>
+
 #include "drivers/copy.h"
-#include "plan/link.h"
 
 #define KVF_SLOTS       32u /* at most 64: they are bits of one word */
 #define KVF_SLOT_UNITS  128u

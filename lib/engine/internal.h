@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include <kvferry/client.h>
+#include <kvferry/link.h>
 
 #include "base/err.h"
 #include "drivers/copy.h"
@@ -25,7 +26,6 @@
 #include "engine/engine.h"
 #include "engine/guard.h"
 #include "engine/slab.h"
-#include "plan/link.h"
 #include "plan/ring.h"
 #include "pool/import.h"
 #include "wire/message.h"

@@ -11,8 +11,7 @@
 #include <stdint.h>
 
 #include <kvferry/geometry.h>
-
-#include "plan/link.h"
+#include <kvferry/link.h>
 
 #define LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
 
