@@ -289,15 +289,19 @@ kvf_dispatcher_main(void *arg)
 	struct kvf_dispatcher *d = arg;
 	uint64_t spin, idle_since;
 	struct kvf_note note = {.type = NOTE_STOPPED};
+	bool worked = false, tick;
 	uint32_t i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
 	d->now = idle_since = rte_rdtsc();
 	for (;;) {
-		bool worked = false, tick;
+		uint64_t began = d->now;
 
 		d->now = rte_rdtsc();
+		if (worked)
+			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(d->now - began));
+		worked = false;
 		tick = d->now >= d->next_tick;
 		if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 			take_notes(d);

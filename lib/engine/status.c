@@ -32,11 +32,12 @@ lcore_json(struct kvf_engine *e, uint32_t i)
 		bytes += b;
 		copies += n;
 	}
-	return json_pack("{s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "lcore",
+	return json_pack("{s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "lcore",
 		(int)e->lcore_ids[i], "role", i == 0 ? "dispatch+copy" : "copy", "driver",
 		e->ops->name, "channels", (int)c->num_channels, "bytes", (json_int_t)bytes,
 		"copies", (json_int_t)copies, "slices", get(&c->counters.slices), "errors",
-		get(&c->counters.errors), "sleeps", get(&c->counters.sleeps));
+		get(&c->counters.errors), "sleeps", get(&c->counters.sleeps), "copy_cycles",
+		get(&c->counters.copy_cycles), "busy_cycles", get(&c->counters.busy_cycles));
 }
 
 static json_t *

@@ -13,8 +13,8 @@
  * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
  * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
- * one of the two sides always sees the other. An engine that has completions left over sleeps in the
- * same way until the client moves the cq_head of a full ring.
+ * one of the two sides always sees the other. An engine that has completions left over sleeps in
+ * the same way until the client moves the cq_head of a full ring.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
