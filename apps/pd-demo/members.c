@@ -234,7 +234,8 @@ reap(struct demo_member *m, uint64_t deadline)
 static void
 on_end(struct demo_run *run, struct demo_member *m)
 {
-	char text[120];
+	pid_t pid = m->pid;
+	char text[160];
 	int status;
 
 	close(m->fd);
@@ -249,10 +250,11 @@ on_end(struct demo_run *run, struct demo_member *m)
 	if (m->told)
 		return;
 	if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "pid ended by signal=%d (%s)", WTERMSIG(status),
-			strsignal(WTERMSIG(status)));
+		snprintf(text, sizeof(text), "pid=%d ended by signal=%d (%s)", (int)pid,
+			WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
-		snprintf(text, sizeof(text), "pid ended with status=%d", WEXITSTATUS(status));
+		snprintf(text, sizeof(text), "pid=%d ended with status=%d", (int)pid,
+			WEXITSTATUS(status));
 	demo_fail(run, m, DEMO_NO_ROOM, KVF_E_PEER_DIED, text);
 }
 

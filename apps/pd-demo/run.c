@@ -110,6 +110,9 @@ demo_parent_main(struct demo_options *o, const struct model *m)
 	rc = demo_engine_stop(&run.engine, &err);
 	if (rc != 0)
 		demo_fail(&run, NULL, DEMO_NO_ROOM, rc, err.text);
+	/* A killed engine leaves its socket behind; this one was made up for this run. */
+	if (chosen.socket == socket)
+		unlink(socket);
 	rc = demo_report_end(&run);
 	free(run.members);
 	demo_plan_free(&run.plan);

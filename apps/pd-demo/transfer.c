@@ -10,8 +10,9 @@
 #include "pd-demo/transfer.h"
 
 #define EVENTS       64
-#define WAIT_MS      100 /* how soon an abort by the parent is seen */
-#define FULL_WAIT_MS 5   /* a full ring empties without an event of ours */
+#define WAIT_MS      100           /* how soon an abort by the parent is seen */
+#define LATER_NS     2000000000ull /* the engine's own timeout comes first: it knows the cause */
+#define FULL_WAIT_MS 5             /* a full ring empties without an event of ours */
 
 void
 demo_tell(struct demo_worker *w, const struct demo_msg *msg)
@@ -357,7 +358,7 @@ gave_up(struct demo_worker *w, struct kvf_err *err)
 int
 demo_run_rooms(struct demo_worker *w, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull;
+	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull + LATER_NS;
 	bool left = w->layout->role == KVF_PREFILL, full = false;
 	int rc;
 

@@ -76,6 +76,8 @@ apply(struct kvf_endpoint *ep, const struct kvf_cqe *cqe, const struct kvf_cq_te
 		kvf_rooms_fail(&ep->rooms, r, said.code, said.text);
 	}
 	kvf_rooms_update(&ep->rooms, r, cqe->status, cqe->tokens);
+	if ((cqe->flags & KVF_CQE_CLIPPED) != 0)
+		r->clipped = true;
 	if ((cqe->flags & KVF_CQE_DRAINED) != 0)
 		kvf_rooms_drain(&ep->rooms, r);
 }
@@ -185,6 +187,7 @@ kvf_poll(struct kvf_endpoint *ep, struct kvf_event *events, int max)
 			.error = r->status == KVF_FAILED ? r->error : 0,
 			.status = r->status,
 			.drained = r->drained,
+			.clipped = r->clipped,
 		};
 	}
 	return n;

@@ -27,6 +27,7 @@ struct kvf_room {
 	uint8_t status; /* enum kvf_status */
 	bool used;
 	bool drained;
+	bool clipped;
 	bool dirty;
 	bool final;   /* prefill: the chunk that ends at total was posted */
 	bool aborted; /* kvf_abort() was posted */

@@ -380,6 +380,9 @@ on_notes(struct kvf_engine *e)
 		case NOTE_LINK_FREE:
 			kvf_link_free(note.link);
 			break;
+		case NOTE_WARN:
+			kvf_log(e, true, "WARNING: %s", note.err.text);
+			break;
 		default:
 			e->stopped = true;
 			break;

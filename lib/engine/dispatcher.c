@@ -103,7 +103,8 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 			.tokens = p->tokens_done,
 			.error = p->status == KVF_FAILED ? p->room->err.code : 0,
 			.status = p->status,
-			.flags = p->drained ? KVF_CQE_DRAINED : 0,
+			.flags = (uint8_t)((p->drained ? KVF_CQE_DRAINED : 0) |
+					   (p->clipped ? KVF_CQE_CLIPPED : 0)),
 		};
 
 		if (!cq_put(d, ep, head, &cqe, p->room->err.text))

@@ -26,6 +26,7 @@
 #include "engine/guard.h"
 #include "engine/slab.h"
 #include "plan/link.h"
+#include "plan/ring.h"
 #include "pool/import.h"
 #include "wire/message.h"
 #include "wire/ring.h"
@@ -148,7 +149,8 @@ struct kvf_part {
 	bool dirty;
 	bool sweeping; /* in the queue that gives grants back */
 	bool drained;
-	bool linked; /* legs_expected is known */
+	bool clipped; /* a state list was longer than the other side's */
+	bool linked;  /* legs_expected is known */
 	uint32_t rank;
 	uint32_t bootstrap_ms;
 	uint32_t waiting_ms;
@@ -180,14 +182,6 @@ enum kvf_phase {
 	KVF_PHASE_DONE,
 };
 
-/* Pairs of id lists, item i to item i: how state and aux are copied. */
-struct kvf_pairs_iter {
-	const uint32_t *src, *dst;
-	uint32_t n, pos;
-	uint32_t page_tokens;
-	bool split;
-};
-
 #define KVF_LEG_RUNS 16u
 
 /* What one send part gives one receive part. */
@@ -212,7 +206,7 @@ struct kvf_leg {
 	struct kvf_run runs[KVF_LEG_RUNS];
 	union {
 		struct kvf_plan_iter plan;
-		struct kvf_pairs_iter pairs;
+		struct kvf_ring_iter ring;
 	} it;
 };
 
@@ -258,6 +252,7 @@ enum kvf_note_type {
 	NOTE_EP_FAULT,
 	NOTE_LINK_WANT,
 	NOTE_LINK_FREE,
+	NOTE_WARN, /* err.text: to be logged */
 	NOTE_STOPPED,
 };
 
@@ -267,7 +262,8 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal; code 0: a group left, ask again */
+	/* NOTE_LINK without a link: the refusal, or code 0: a group left, ask again. NOTE_WARN: the text. */
+	struct kvf_err err;
 };
 
 struct kvf_totals {
@@ -278,6 +274,7 @@ struct kvf_totals {
 	_Atomic uint64_t runs;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t postings;
+	_Atomic uint64_t clipped; /* state lists */
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
 	_Atomic uint64_t slab_used;
@@ -345,6 +342,8 @@ struct kvf_engine {
 void kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note);
+/* For what may be dropped when the other side is far behind. */
+void kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note);
 bool kvf_note_take(struct rte_ring *ring, struct kvf_note *note);
 
 /* control.c */

@@ -355,7 +355,7 @@ check_send(const struct kvf_ep *ep, const struct kvf_part *p, const struct kvf_c
 
 		if (c->cls == KVF_TOKENS) {
 			if (kvf_source_check(&c->sharding, c->page_tokens, count, sqe->start,
-				    sqe->tokens, err) != 0)
+				    sqe->tokens, sqe->total, err) != 0)
 				return err->code;
 		} else if (!chunk->final && count != 0) {
 			return kvf_fail(err, KVF_E_STATE_LIST,

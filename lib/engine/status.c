@@ -70,14 +70,15 @@ kvf_status_json(struct kvf_engine *e)
 	ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - e->started_ns;
 	root = json_pack(
 		"{s:i, s:I, s:f, s:s, s:{s:s, s:s}, s:o, s:{s:I, s:I, s:I}, s:{s:I, s:I, s:I, "
-		"s:I, s:I, s:I, s:I}, s:o}",
+		"s:I, s:I, s:I, s:I, s:I}, s:o}",
 		"pid", (int)getpid(), "generation", (json_int_t)e->generation, "uptime_s",
 		(double)ns / 1e9, "socket", e->socket_path, "driver", "name", e->ops->name,
 		"detail", e->caps.detail, "lcores", lcores, "rooms", "open", get(&t->rooms_open),
 		"success", get(&t->rooms_success), "failed", get(&t->rooms_failed), "dispatcher",
-		"postings", get(&t->postings), "runs", get(&t->runs), "segments", get(&t->segments),
-		"bytes", get(&t->bytes), "sleeps", get(&t->sleeps), "slab_bytes",
-		get(&t->slab_bytes), "slab_used", get(&t->slab_used), "endpoints", eps);
+		"postings", get(&t->postings), "clipped_state_lists", get(&t->clipped), "runs",
+		get(&t->runs), "segments", get(&t->segments), "bytes", get(&t->bytes), "sleeps",
+		get(&t->sleeps), "slab_bytes", get(&t->slab_bytes), "slab_used",
+		get(&t->slab_used), "endpoints", eps);
 	if (root == NULL)
 		return NULL;
 	text = json_dumps(root, JSON_COMPACT);

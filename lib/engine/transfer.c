@@ -172,79 +172,113 @@ component(const struct kvf_part *part, uint32_t index)
 	return &part->ep->reg->geometry.components[index];
 }
 
+static const char *
+state_type(const struct kvf_map *map)
+{
+	static const char *const names[] = {
+		"state", "one-slot state", "clipped state", "ring state"};
+
+	return map->cls == KVF_AUX ? "aux" : names[map->rule];
+}
+
+/* Both ends and the log hear that not everything went over. */
+static void
+clipped(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map, uint32_t ns,
+	uint32_t nd)
+{
+	struct kvf_note note = {.type = NOTE_WARN};
+
+	leg->src->clipped = leg->dst->clipped = true;
+	kvf_count(&d->totals.clipped, 1);
+	kvf_fail(&note.err, KVF_E_STATE_LIST,
+		"room=%" PRIu64
+		" %s to %s: index lists of type=%s tag=%u are clipped to the shorter one, "
+		"prefill=%u decode=%u",
+		leg->src->room->id, leg->src->ep->name, leg->dst->ep->name, state_type(map),
+		map->tag, ns, nd);
+	kvf_note_try(d->engine->to_control, d->engine->control_fd, &note);
+}
+
+/* State and aux: rows in list order, or rings. */
+static int
+begin_state(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map,
+	struct kvf_err *err)
+{
+	const struct kvf_lists *src = &leg->final->lists, *dst = &leg->dst->lists;
+	uint32_t ns = src->count[map->src_list], nd = dst->count[map->dst_list];
+	uint64_t src_rows = (uint64_t)ns * map->src_page_tokens;
+	uint64_t dst_rows = (uint64_t)nd * map->dst_page_tokens;
+	struct kvf_plan_spec spec = {
+		.src = {1, 0, 1, KVF_SHARD_CYCLIC},
+		.dst = {1, 0, 1, KVF_SHARD_CYCLIC},
+		.src_page_tokens = map->src_page_tokens,
+		.dst_page_tokens = map->dst_page_tokens,
+		.src_pages = src->ids[map->src_list],
+		.dst_pages = dst->ids[map->dst_list],
+		.num_src_pages = ns,
+		.num_dst_pages = nd,
+		.tokens = src_rows < dst_rows ? src_rows : dst_rows,
+		.flags = map->split,
+	};
+
+	if (map->rule == KVF_STATE_RING ? ns != nd
+					: src_rows != dst_rows && map->rule != KVF_STATE_CLIP)
+		return kvf_fail(err, KVF_E_STATE_LIST,
+			"index lists of type=%s tag=%u differ, prefill=%u decode=%u",
+			state_type(map), map->tag, ns, nd);
+	if (map->rule == KVF_STATE_ONE && (ns != 1 || nd != 1))
+		return kvf_fail(err, KVF_E_STATE_LIST,
+			"index lists of type=%s tag=%u must name exactly one slot, prefill=%u "
+			"decode=%u",
+			state_type(map), map->tag, ns, nd);
+	if (map->rule == KVF_STATE_RING) {
+		kvf_ring_begin(&leg->it.ring, spec.src_pages, map->src_page_tokens, spec.dst_pages,
+			map->dst_page_tokens, ns, leg->src->total);
+		return 0;
+	}
+	if (src_rows != dst_rows)
+		clipped(d, leg, map, ns, nd);
+	return kvf_plan_begin(&leg->it.plan, &spec, err);
+}
+
+static int
+begin_tokens(struct kvf_leg *leg, const struct kvf_map *map, struct kvf_err *err)
+{
+	const struct kvf_chunk *chunk = leg->chunk;
+	struct kvf_plan_spec spec = {
+		.src = map->src,
+		.dst = map->dst,
+		.src_page_tokens = map->src_page_tokens,
+		.dst_page_tokens = map->dst_page_tokens,
+		.src_pages = chunk->lists.ids[map->src_list],
+		.dst_pages = leg->dst->lists.ids[map->dst_list],
+		.num_src_pages = chunk->lists.count[map->src_list],
+		.num_dst_pages = leg->dst->lists.count[map->dst_list],
+		.prefix = leg->dst->prefix,
+		.start = chunk->start,
+		.tokens = chunk->tokens,
+		.total = leg->src->total,
+		.flags = map->split,
+	};
+
+	return kvf_plan_begin(&leg->it.plan, &spec, err);
+}
+
 /* Starts the row plan of the current map; false when the room failed over it. */
 static bool
 begin_map(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
 {
-	const struct kvf_chunk *chunk = leg->phase == KVF_PHASE_TOKENS ? leg->chunk : leg->final;
-	const struct kvf_lists *src = &chunk->lists, *dst = &leg->dst->lists;
 	struct kvf_err err;
+	int rc;
 
 	leg->iterating = true;
 	leg->run_pos = leg->num_runs = 0;
 	leg->outer.blocks = leg->inner.blocks = 0;
-	if (leg->phase == KVF_PHASE_TOKENS) {
-		struct kvf_plan_spec spec = {
-			.src = map->src,
-			.dst = map->dst,
-			.src_page_tokens = map->src_page_tokens,
-			.dst_page_tokens = map->dst_page_tokens,
-			.src_pages = src->ids[map->src_list],
-			.dst_pages = dst->ids[map->dst_list],
-			.num_src_pages = src->count[map->src_list],
-			.num_dst_pages = dst->count[map->dst_list],
-			.prefix = leg->dst->prefix,
-			.start = chunk->start,
-			.tokens = chunk->tokens,
-			.flags = map->split,
-		};
-
-		if (kvf_plan_begin(&leg->it.plan, &spec, &err) == 0)
-			return true;
-		kvf_room_fail(d, leg->src->room, leg->src->ep, err.code, "%s", err.text);
-		return false;
-	}
-	if (src->count[map->src_list] != dst->count[map->dst_list]) {
-		kvf_room_fail(d, leg->src->room, leg->src->ep, KVF_E_STATE_LIST,
-			"index lists of type=%s tag=%u differ, prefill=%u decode=%u",
-			map->cls == KVF_AUX ? "aux" : "state", map->tag, src->count[map->src_list],
-			dst->count[map->dst_list]);
-		return false;
-	}
-	leg->it.pairs = (struct kvf_pairs_iter){
-		.src = src->ids[map->src_list],
-		.dst = dst->ids[map->dst_list],
-		.n = src->count[map->src_list],
-		.page_tokens = map->src_page_tokens,
-		.split = map->split != 0,
-	};
-	return true;
-}
-
-static size_t
-pairs_next(struct kvf_pairs_iter *it, struct kvf_run *runs, size_t max)
-{
-	size_t n = 0;
-
-	while (n < max && it->pos < it->n) {
-		uint64_t p = it->page_tokens, pages = 1;
-		uint32_t at = it->pos;
-
-		while (!it->split && at + pages < it->n &&
-			it->src[at + pages] == it->src[at] + pages &&
-			it->dst[at + pages] == it->dst[at] + pages)
-			pages++;
-		it->pos += (uint32_t)pages;
-		runs[n++] = (struct kvf_run){
-			.src_row = it->src[at] * p,
-			.dst_row = it->dst[at] * p,
-			.blocks = 1,
-			.block_rows = pages * p,
-			.src_step = pages * p,
-			.dst_step = pages * p,
-		};
-	}
-	return n;
+	rc = leg->phase == KVF_PHASE_TOKENS ? begin_tokens(leg, map, &err)
+					    : begin_state(d, leg, map, &err);
+	if (rc != 0)
+		kvf_room_fail(d, leg->src->room, leg->src->ep, rc, "%s", err.text);
+	return rc == 0;
 }
 
 /* Takes up to `cap` items off the front of a run of `n`, in pieces of about equal size. */
@@ -308,14 +342,14 @@ run_in_pool(
 
 /* Next run of the current plan into leg->outer; false at its end. */
 static bool
-next_run(struct kvf_dispatcher *d, struct kvf_leg *leg)
+next_run(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
 {
 	if (leg->run_pos == leg->num_runs) {
 		leg->run_pos = 0;
 		leg->num_runs =
-			(uint32_t)(leg->phase == KVF_PHASE_TOKENS
-					   ? kvf_plan_next(&leg->it.plan, leg->runs, KVF_LEG_RUNS)
-					   : pairs_next(&leg->it.pairs, leg->runs, KVF_LEG_RUNS));
+			(uint32_t)(map->rule == KVF_STATE_RING
+					   ? kvf_ring_next(&leg->it.ring, leg->runs, KVF_LEG_RUNS)
+					   : kvf_plan_next(&leg->it.plan, leg->runs, KVF_LEG_RUNS));
 		kvf_count(&d->totals.runs, leg->num_runs);
 		if (leg->num_runs == 0)
 			return false;
@@ -341,7 +375,7 @@ fill_slot(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *m
 		struct kvf_run *u = &slot->units[slot->num_units];
 
 		if (leg->inner.blocks == 0 && leg->outer.blocks == 0) {
-			if (!next_run(d, leg))
+			if (!next_run(d, leg, map))
 				break;
 			/* Ids were checked when they came in; this makes a mistake here harmless
 			 * too. */

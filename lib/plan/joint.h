@@ -10,7 +10,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <kvferry/geometry.h>
+#include <kvferry/plan.h>
+
+/* A spec with its bands worked out: what the two sides share lies in [lo, hi), and within it both
+ * shardings are cyclic. The lists start with the pages of the first rows at or after the two bases.
+ */
+struct kvf_resolved {
+	struct kvf_sharding src;
+	struct kvf_sharding dst;
+	uint64_t src_base;
+	uint64_t dst_base;
+	uint64_t lo;
+	uint64_t hi;
+};
+
+/* The spec has passed the checks of its own fields. */
+void kvf_plan_resolve(const struct kvf_plan_spec *spec, struct kvf_resolved *r);
 
 /* `count` blocks of `rows` local rows each; the next block is src_step / dst_step rows on. */
 struct kvf_strip {

@@ -48,6 +48,7 @@ struct item {
 struct reach {
 	uint32_t size;
 	uint32_t interleave;
+	uint32_t mode;
 	uint64_t bits[KVF_MAX_SHARDS / 64];
 };
 
@@ -108,6 +109,9 @@ kvf_sharding_intersects(const struct kvf_sharding *a, const struct kvf_sharding 
 	uint64_t oa = a->rank * ia % g, ob = b->rank * ib % g;
 	uint64_t ahead = (ob + g - oa) % g;
 
+	/* Where a band lies depends on the prompt; some prompt makes it meet anything. */
+	if (a->mode == KVF_SHARD_BAND || b->mode == KVF_SHARD_BAND)
+		return 1;
 	return ahead < ia || (g - ahead) % g < ib;
 }
 
@@ -165,10 +169,11 @@ reach_of(struct build *b, const struct item *dst, const struct kvf_sharding *src
 	struct reach *r = &b->reaches[dst->reach];
 	struct kvf_sharding s = *src;
 
-	if (r->size == s.size && r->interleave == s.interleave)
+	if (r->size == s.size && r->interleave == s.interleave && r->mode == s.mode)
 		return r;
 	r->size = s.size;
 	r->interleave = s.interleave;
+	r->mode = s.mode;
 	memset(r->bits, 0, sizeof(r->bits));
 	for (s.rank = 0; s.rank < s.size; s.rank++) {
 		if (kvf_sharding_intersects(&s, &dst->comp->sharding))
@@ -253,11 +258,10 @@ check_pair(struct build *b, const struct item *src, const struct item *dst)
 		return kvf_fail(b->err, KVF_E_MISMATCH,
 			"row bytes per head differ: " WHERE ": src=%u dst=%u", WHERE_ARGS,
 			head_bytes(s), head_bytes(d));
-	/* List item i goes to list item i, so that an item has to be the same rows. */
-	if (dst->comp->cls != KVF_TOKENS && src->comp->page_tokens != dst->comp->page_tokens)
+	if (src->comp->rule != dst->comp->rule)
 		return kvf_fail(b->err, KVF_E_MISMATCH,
-			"page_tokens of state differ: " WHERE ": src=%u dst=%u", WHERE_ARGS,
-			src->comp->page_tokens, dst->comp->page_tokens);
+			"rules of state differ: " WHERE ": prefill=%u decode=%u", WHERE_ARGS,
+			src->comp->rule, dst->comp->rule);
 	return 0;
 #undef WHERE_ARGS
 #undef WHERE
@@ -273,12 +277,14 @@ check_key(struct build *b, const struct item *src, uint32_t ns, const struct ite
 	for (i = 1; i < ns; i++) {
 		const struct kvf_sharding *s = &src[i].comp->sharding;
 
-		if (s->size != s0->size || s->interleave != s0->interleave)
+		if (s->size != s0->size || s->interleave != s0->interleave || s->mode != s0->mode)
 			return kvf_fail(b->err, KVF_E_SHARDING,
 				"prefill ranks shard differently: layer=%u kind=%u: rank=%u has "
-				"size=%u interleave=%u, rank=%u has size=%u interleave=%u",
+				"size=%u interleave=%u mode=%u, rank=%u has size=%u interleave=%u "
+				"mode=%u",
 				src->entry->layer, src->entry->kind, src->rank, s0->size,
-				s0->interleave, src[i].rank, s->size, s->interleave);
+				s0->interleave, s0->mode, src[i].rank, s->size, s->interleave,
+				s->mode);
 	}
 	/* All of the one side against one of the other: then all agree with all. */
 	for (i = 0; i < nd; i++) {
@@ -670,6 +676,7 @@ open_map(struct kvf_map *map, struct kvf_lane *lanes, const struct item *s, cons
 	map->dst_page_tokens = d->comp->page_tokens;
 	map->src = s->comp->sharding;
 	map->dst = d->comp->sharding;
+	map->rule = s->comp->rule;
 	map->dense = 1;
 	map->lanes = lanes;
 }

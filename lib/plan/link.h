@@ -5,6 +5,17 @@
  * endpoint; replicas share the work, layer by layer, so that every decode rank reads
  * one layer from the same replica (it is then in cache for the next rank).
  *
+ * Entries pair by (class, tag, kind, layer, occurrence). An endpoint's occurrences of one class,
+ * tag, kind and layer are counted in the order of declaration: components in their order, entries
+ * in theirs. So a layer's id must mean the same on every rank of a group (a draft layer that reused
+ * the id of a target layer would be occurrence 1 on ranks that hold both, and 0 where a PP stage
+ * holds the draft only).
+ *
+ * A piece (key, heads, source shard) that several prefill ranks hold comes from the one with the
+ * fewest bytes per token so far, the lowest on a tie, counting only what some decode rank wants;
+ * state is balanced apart from tokens. Aux is one small record and always comes from the lowest
+ * rank that holds it.
+ *
  * Pure; one allocation owned by the result; immutable, so any thread may read it.
  */
 #ifndef KVF_PLAN_LINK_H
@@ -16,7 +27,8 @@
 #include <kvferry/plan.h>
 
 /* One buffer to one buffer, the byte columns that both hold. The row in `slot` of `page` is at
- * off + page * page_stride + slot * row_stride, row_bytes long, on each side. */
+ * off + page * page_stride + slot * row_stride, row_bytes long, on each side. Where pages have one
+ * row, row_stride is page_stride, so that runs may go on from page to page. */
 struct kvf_lane {
 	uint64_t src_off;
 	uint64_t dst_off;
@@ -45,7 +57,7 @@ struct kvf_map {
 	uint32_t dense; /* 1: row_stride == row_bytes on both sides of every lane */
 	uint64_t row_bytes; /* of all lanes together */
 	uint32_t num_lanes;
-	uint32_t reserved;
+	uint32_t rule; /* enum kvf_state_rule */
 	const struct kvf_lane *lanes;
 };
 
@@ -73,7 +85,8 @@ kvf_link_pair(const struct kvf_link *link, uint32_t prefill_rank, uint32_t decod
  * Intersects. The geometries have passed kvf_geometry_check(). Refusals: KVF_E_COVERAGE naming
  * layer=, kind= and the heads or positions without source; KVF_E_MISMATCH naming entry, layer,
  * src=, dst= (bytes, head totals) or prefill=, decode= (dtype); KVF_E_SHARDING when source members
- * of one key differ in size or interleave.
+ * of one key differ in size, interleave or mode; KVF_E_INVAL for an empty group or one of more than
+ * 1024 ranks; KVF_E_QUOTA past 64 Mi lanes; KVF_E_NOMEM. *link is NULL then.
  */
 int kvf_link_build(const struct kvf_geometry *const *prefill, uint32_t num_prefill,
 	const struct kvf_geometry *const *decode, uint32_t num_decode, struct kvf_link **link,

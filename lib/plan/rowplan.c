@@ -294,7 +294,7 @@ int
 kvf_plan_begin(struct kvf_plan_iter *it, const struct kvf_plan_spec *spec, struct kvf_err *err)
 {
 	struct state *st = (struct state *)it;
-	uint64_t lo, hi;
+	struct kvf_resolved r;
 	int rc;
 
 	rc = kvf_plan_check(spec, err);
@@ -308,13 +308,12 @@ kvf_plan_begin(struct kvf_plan_iter *it, const struct kvf_plan_spec *spec, struc
 			.page_tokens = spec->dst_page_tokens,
 			.split = (spec->flags & KVF_PLAN_SPLIT_DST) != 0},
 	};
-	lo = spec->start > spec->prefix ? spec->start : spec->prefix;
-	hi = spec->start + spec->tokens;
-	st->side[0].first_row = kvf_shard_rows(&spec->src, spec->start);
+	kvf_plan_resolve(spec, &r);
+	st->side[0].first_row = kvf_shard_rows(&r.src, r.src_base);
 	st->side[0].first_row -= st->side[0].first_row % spec->src_page_tokens;
-	st->side[1].first_row = kvf_shard_rows(&spec->dst, spec->prefix);
+	st->side[1].first_row = kvf_shard_rows(&r.dst, r.dst_base);
 	st->side[1].first_row -= st->side[1].first_row % spec->dst_page_tokens;
-	kvf_joint_init(&st->joint, &spec->src, &spec->dst, lo, hi < lo ? lo : hi);
+	kvf_joint_init(&st->joint, &r.src, &r.dst, r.lo, r.hi);
 	return 0;
 }
 

@@ -41,10 +41,61 @@ kvf_sharding_check(const struct kvf_sharding *sh, const char *side, struct kvf_e
 		return kvf_fail(err, KVF_E_SHARDING,
 			"%s sharding interleave=%u must be at least 1 and at most limit=%u", side,
 			sh->interleave, MAX_INTERLEAVE);
-	if (sh->reserved != 0)
-		return kvf_fail(err, KVF_E_SHARDING, "%s sharding reserved=%u must be 0", side,
-			sh->reserved);
+	if (sh->mode > KVF_SHARD_BAND)
+		return kvf_fail(err, KVF_E_SHARDING, "%s sharding mode=%u is past limit=%u", side,
+			sh->mode, KVF_SHARD_BAND);
 	return 0;
+}
+
+void
+kvf_shard_span(const struct kvf_sharding *sh, uint64_t total, uint64_t *from, uint64_t *to)
+{
+	uint64_t pages, each, more, first;
+
+	*from = 0;
+	*to = UINT64_MAX;
+	if (sh->mode != KVF_SHARD_BAND)
+		return;
+	pages = total / sh->interleave + (total % sh->interleave != 0);
+	each = pages / sh->size;
+	more = pages % sh->size;
+	first = sh->rank * each + (sh->rank < more ? sh->rank : more);
+	*from = first * sh->interleave;
+	*to = (first + each + (sh->rank < more)) * sh->interleave;
+	if (*from > total)
+		*from = total;
+	if (*to > total)
+		*to = total;
+}
+
+/* Within its span a band holds every position, from a page boundary on. */
+static struct kvf_sharding
+within_span(const struct kvf_sharding *sh)
+{
+	struct kvf_sharding all = {1, 0, 1, KVF_SHARD_CYCLIC};
+
+	return sh->mode == KVF_SHARD_BAND ? all : *sh;
+}
+
+void
+kvf_plan_resolve(const struct kvf_plan_spec *spec, struct kvf_resolved *r)
+{
+	uint64_t src_from, src_to, dst_from, dst_to;
+
+	kvf_shard_span(&spec->src, spec->total, &src_from, &src_to);
+	kvf_shard_span(&spec->dst, spec->total, &dst_from, &dst_to);
+	r->src = within_span(&spec->src);
+	r->dst = within_span(&spec->dst);
+	r->src_base = spec->start > src_from ? spec->start : src_from;
+	r->dst_base = spec->prefix > dst_from ? spec->prefix : dst_from;
+	r->lo = r->src_base > r->dst_base ? r->src_base : r->dst_base;
+	r->hi = spec->start + spec->tokens;
+	if (r->hi > src_to)
+		r->hi = src_to;
+	if (r->hi > dst_to)
+		r->hi = dst_to;
+	if (r->hi < r->lo)
+		r->hi = r->lo;
 }
 
 /* Local rows below the end of a list of `pages` pages that starts with the page of the first row >=
@@ -108,43 +159,40 @@ overflow:
 }
 
 static int
-check_dst(const struct kvf_plan_spec *spec, struct kvf_err *err)
+check_dst(const struct kvf_plan_spec *spec, const struct kvf_resolved *r, struct kvf_err *err)
 {
-	const struct kvf_sharding *dst = &spec->dst;
-	uint64_t lo = spec->start > spec->prefix ? spec->start : spec->prefix;
-	uint64_t hi = spec->start + spec->tokens;
 	uint64_t first, end, last, row, before, virt;
 	int rc;
 
-	if (lo >= hi)
+	if (r->lo >= r->hi)
 		return 0;
 	rc = list_end(
-		dst, spec->dst_page_tokens, spec->num_dst_pages, spec->prefix, "dst", &end, err);
+		&r->dst, spec->dst_page_tokens, spec->num_dst_pages, r->dst_base, "dst", &end, err);
 	if (rc != 0)
 		return rc;
-	if (kvf_shard_rows(dst, hi) <= end)
+	if (kvf_shard_rows(&r->dst, r->hi) <= end)
 		return 0;
 	/* This rank holds rows past its list; they matter only where this source sends them. */
-	if (!kvf_joint_last(&spec->src, dst, lo, hi, &last))
+	if (!kvf_joint_last(&r->src, &r->dst, r->lo, r->hi, &last))
 		return 0;
-	row = kvf_shard_rows(dst, last);
+	row = kvf_shard_rows(&r->dst, last);
 	if (row < end)
 		return 0;
-	first = kvf_shard_rows(dst, spec->prefix) / spec->dst_page_tokens;
+	first = kvf_shard_rows(&r->dst, r->dst_base) / spec->dst_page_tokens;
 	before = spec->start < spec->prefix ? spec->start : spec->prefix;
-	virt = (uint64_t)spec->src_page_tokens * spec->src.size;
+	virt = (uint64_t)spec->src_page_tokens * r->src.size;
 	return kvf_fail(err, KVF_E_DST_PAGES,
 		"destination pages must hold every row that this rank receives: required=%" PRIu64
 		", provided=%" PRIu64 ", src_page_offset=%" PRIu64 ", dcp_rank=%u",
 		row / spec->dst_page_tokens - first + 1, spec->num_dst_pages,
-		(spec->start - before) / virt, dst->rank);
+		(spec->start - before) / virt, spec->dst.rank);
 }
 
 static int
 check_prefix(
 	const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t prefix, struct kvf_err *err)
 {
-	uint64_t virt = (uint64_t)page_tokens * dst->size;
+	uint64_t virt = (uint64_t)page_tokens * within_span(dst).size;
 
 	if (prefix % virt != 0)
 		return kvf_fail(err, KVF_E_PREFIX,
@@ -155,11 +203,35 @@ check_prefix(
 	return 0;
 }
 
+static int
+check_band(
+	const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
+{
+	if (sh->mode == KVF_SHARD_BAND && sh->interleave % page_tokens != 0)
+		return kvf_fail(err, KVF_E_SHARDING,
+			"%s band of pages of interleave=%u tokens, which is not a multiple of "
+			"page_tokens=%u",
+			side, sh->interleave, page_tokens);
+	return 0;
+}
+
+static int
+check_side(
+	const struct kvf_sharding *sh, uint32_t page_tokens, const char *side, struct kvf_err *err)
+{
+	int rc = kvf_sharding_check(sh, side, err);
+
+	if (rc == 0)
+		rc = check_page_tokens(page_tokens, side, err);
+	return rc == 0 ? check_band(sh, page_tokens, side, err) : rc;
+}
+
 int
 kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t num_pages,
-	uint64_t start, uint64_t tokens, struct kvf_err *err)
+	uint64_t start, uint64_t tokens, uint64_t total, struct kvf_err *err)
 {
-	uint64_t capacity, end;
+	struct kvf_sharding held = within_span(src);
+	uint64_t capacity, end, from, to;
 	int rc;
 
 	if (tokens == 0)
@@ -168,15 +240,23 @@ kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t 
 		return kvf_fail(err, KVF_E_OVERFLOW,
 			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, start, tokens,
 			UINT64_MAX);
-	rc = kvf_plan_capacity(src, page_tokens, num_pages, start, &capacity, err);
+	rc = check_side(src, page_tokens, "src", err);
+	if (rc != 0)
+		return rc;
+	kvf_shard_span(src, total, &from, &to);
+	start = start > from ? start : from;
+	end = end < to ? end : to;
+	if (end <= start)
+		return 0;
+	rc = kvf_plan_capacity(&held, page_tokens, num_pages, start, &capacity, err);
 	if (rc != 0)
 		return rc;
 	/* A rank that holds nothing of the chunk needs no page for it. */
-	if (tokens > capacity && kvf_shard_rows(src, end) != kvf_shard_rows(src, start))
+	if (end - start > capacity && kvf_shard_rows(&held, end) != kvf_shard_rows(&held, start))
 		return kvf_fail(err, KVF_E_CAPACITY,
 			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
 			", capacity=%" PRIu64,
-			tokens, capacity);
+			end - start, capacity);
 	return 0;
 }
 
@@ -184,12 +264,11 @@ int
 kvf_grant_check(const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t num_pages,
 	uint64_t prefix, uint64_t total, struct kvf_err *err)
 {
-	uint64_t begin, end, required;
+	struct kvf_sharding held = within_span(dst);
+	uint64_t begin, end, required, from, to;
 	int rc;
 
-	rc = kvf_sharding_check(dst, "dst", err);
-	if (rc == 0)
-		rc = check_page_tokens(page_tokens, "dst", err);
+	rc = check_side(dst, page_tokens, "dst", err);
 	if (rc == 0)
 		rc = check_prefix(dst, page_tokens, prefix, err);
 	if (rc != 0)
@@ -197,9 +276,10 @@ kvf_grant_check(const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t n
 	if (prefix > total)
 		return kvf_fail(err, KVF_E_INVAL,
 			"prefix=%" PRIu64 " must not exceed total=%" PRIu64, prefix, total);
-	begin = kvf_shard_rows(dst, prefix);
-	end = kvf_shard_rows(dst, total);
-	required = begin == end ? 0 : (end - 1) / page_tokens - begin / page_tokens + 1;
+	kvf_shard_span(dst, total, &from, &to);
+	begin = kvf_shard_rows(&held, prefix > from ? prefix : from);
+	end = kvf_shard_rows(&held, total < to ? total : to);
+	required = begin >= end ? 0 : (end - 1) / page_tokens - begin / page_tokens + 1;
 	if (num_pages < required)
 		return kvf_fail(err, KVF_E_DST_PAGES,
 			"destination pages must hold every row that this rank receives: "
@@ -212,18 +292,15 @@ kvf_grant_check(const struct kvf_sharding *dst, uint32_t page_tokens, uint64_t n
 int
 kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 {
+	struct kvf_resolved r;
 	uint64_t end;
 	int rc;
 
 	if (spec == NULL)
 		return kvf_fail(err, KVF_E_INVAL, "plan spec=NULL");
-	rc = kvf_sharding_check(&spec->src, "src", err);
+	rc = check_side(&spec->src, spec->src_page_tokens, "src", err);
 	if (rc == 0)
-		rc = kvf_sharding_check(&spec->dst, "dst", err);
-	if (rc == 0)
-		rc = check_page_tokens(spec->src_page_tokens, "src", err);
-	if (rc == 0)
-		rc = check_page_tokens(spec->dst_page_tokens, "dst", err);
+		rc = check_side(&spec->dst, spec->dst_page_tokens, "dst", err);
 	if (rc != 0)
 		return rc;
 	if ((spec->flags & ~KNOWN_FLAGS) != 0)
@@ -241,11 +318,18 @@ kvf_plan_check(const struct kvf_plan_spec *spec, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_OVERFLOW,
 			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, spec->start,
 			spec->tokens, UINT64_MAX);
+	if ((spec->src.mode == KVF_SHARD_BAND || spec->dst.mode == KVF_SHARD_BAND) &&
+		end > spec->total)
+		return kvf_fail(err, KVF_E_INVAL,
+			"a band needs the prompt's length: start=%" PRIu64 " + tokens=%" PRIu64
+			" are past total=%" PRIu64,
+			spec->start, spec->tokens, spec->total);
 	rc = check_prefix(&spec->dst, spec->dst_page_tokens, spec->prefix, err);
 	if (rc == 0)
 		rc = kvf_source_check(&spec->src, spec->src_page_tokens, spec->num_src_pages,
-			spec->start, spec->tokens, err);
+			spec->start, spec->tokens, spec->total, err);
 	if (rc != 0 || spec->tokens == 0)
 		return rc;
-	return check_dst(spec, err);
+	kvf_plan_resolve(spec, &r);
+	return check_dst(spec, &r, err);
 }

@@ -77,17 +77,26 @@ check_component(const struct kvf_component *comp, uint32_t c, struct kvf_err *er
 	if (comp->entries == NULL)
 		return kvf_fail(err, KVF_E_INVAL, "component=%u num_entries=%u entries=NULL", c,
 			comp->num_entries);
-	if (sh->reserved != 0)
-		return bad_component(err, c, "sharding.reserved", sh->reserved, "limit", 0);
+	if (comp->reserved != 0)
+		return bad_component(err, c, "reserved", comp->reserved, "limit", 0);
+	if (comp->rule > (comp->cls == KVF_STATE ? KVF_STATE_RING : 0))
+		return bad_component(err, c, "rule", comp->rule, "limit",
+			comp->cls == KVF_STATE ? KVF_STATE_RING : 0);
 	snprintf(side, sizeof(side), "component=%u", c);
 	rc = kvf_sharding_check(sh, side, err);
 	if (rc != 0)
 		return rc;
-	if (comp->cls != KVF_TOKENS && (sh->size != 1 || sh->rank != 0 || sh->interleave != 1))
+	if (comp->cls != KVF_TOKENS && (sh->size != 1 || sh->rank != 0 || sh->interleave != 1 ||
+					       sh->mode != KVF_SHARD_CYCLIC))
 		return kvf_fail(err, KVF_E_SHARDING,
 			"only tokens are sharded: component=%u cls=%u size=%u rank=%u "
-			"interleave=%u, limit {1, 0, 1}",
-			c, comp->cls, sh->size, sh->rank, sh->interleave);
+			"interleave=%u mode=%u, limit {1, 0, 1, 0}",
+			c, comp->cls, sh->size, sh->rank, sh->interleave, sh->mode);
+	if (sh->mode == KVF_SHARD_BAND && sh->interleave % comp->page_tokens != 0)
+		return kvf_fail(err, KVF_E_SHARDING,
+			"component=%u has a band of pages of interleave=%u tokens, which is not a "
+			"multiple of page_tokens=%u",
+			c, sh->interleave, comp->page_tokens);
 	return 0;
 }
 
@@ -137,7 +146,7 @@ check_extent(const struct kvf_component *comp, const struct kvf_entry *e, uint64
 		{"head_stride", e->head_stride != 0 ? e->head_stride : cell, e->head_count},
 	};
 	uint64_t reach, ext = cell, end;
-	struct dim d[3];
+	struct dim d[3] = {{NULL, 0, 0}};
 	uint32_t n = 0, k, j;
 
 	/* A dimension of one step never uses its stride. */

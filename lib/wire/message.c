@@ -180,6 +180,8 @@ kvf_msg_pack_register(const struct kvf_endpoint_config *config, uint64_t pool_le
 			.page_tokens = c->page_tokens,
 			.num_pages = c->num_pages,
 			.num_entries = c->num_entries,
+			.rule = c->rule,
+			.reserved = c->reserved,
 			.sharding = c->sharding,
 		};
 
@@ -246,6 +248,8 @@ parse_components(const uint8_t *p, struct kvf_registration *r, struct kvf_err *e
 		r->components[i].page_tokens = w.page_tokens;
 		r->components[i].num_pages = w.num_pages;
 		r->components[i].num_entries = w.num_entries;
+		r->components[i].rule = w.rule;
+		r->components[i].reserved = w.reserved;
 		r->components[i].sharding = w.sharding;
 		r->components[i].entries = &r->entries[used];
 		used += w.num_entries;

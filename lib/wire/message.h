@@ -29,7 +29,7 @@
 #define KVF_MSG_VERSION 1u
 #define KVF_MSG_MAX     (192u * 1024u) /* bytes of one packet */
 #define KVF_MSG_MAX_FDS 3u
-#define KVF_MAX_ROOMS	(1u << 20) /* largest max_rooms of an endpoint */
+#define KVF_MAX_ROOMS   (1u << 20) /* largest max_rooms of an endpoint */
 
 enum kvf_msg_type {
 	KVF_MSG_REGISTER = 1,
@@ -76,6 +76,8 @@ struct kvf_wire_component {
 	uint32_t page_tokens;
 	uint32_t num_pages;
 	uint32_t num_entries;
+	uint32_t rule;
+	uint32_t reserved;
 	struct kvf_sharding sharding;
 };
 
@@ -96,13 +98,13 @@ struct kvf_msg_refused {
 
 static_assert(sizeof(struct kvf_msg_hdr) == 16, "wire format");
 static_assert(sizeof(struct kvf_msg_register) == 136, "wire format");
-static_assert(sizeof(struct kvf_wire_component) == 40, "wire format");
+static_assert(sizeof(struct kvf_wire_component) == 48, "wire format");
 static_assert(sizeof(struct kvf_entry) == 56, "wire format");
 static_assert(sizeof(struct kvf_msg_welcome) == 48, "wire format");
 static_assert(sizeof(struct kvf_msg_refused) == 272, "wire format");
 
-/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX bytes.
- * Returns its length or a refusal. */
+/* Packs a REGISTER message; zeros in *cfg become the documented defaults. `buf` of KVF_MSG_MAX
+ * bytes. Returns its length or a refusal. */
 int kvf_msg_pack_register(const struct kvf_endpoint_config *cfg, uint64_t pool_length, void *buf,
 	struct kvf_err *err);
 

@@ -41,8 +41,13 @@ peer_mla(struct peer *p, const struct peer_shape *shape)
 	if (p->entries == NULL)
 		abort();
 	c = &p->comps[n++];
-	*c = (struct kvf_component){KVF_TOKENS, 0, PEER_TOKENS, shape->page_tokens, shape->num_pages,
-		shape->layers, sh, p->entries};
+	*c = (struct kvf_component){.cls = KVF_TOKENS,
+		.list = PEER_TOKENS,
+		.page_tokens = shape->page_tokens,
+		.num_pages = shape->num_pages,
+		.num_entries = shape->layers,
+		.sharding = sh,
+		.entries = p->entries};
 	e = p->entries;
 	for (i = 0; i < shape->layers + shape->draft_layers; i++, e++) {
 		uint32_t page = shape->page_tokens * (i < shape->layers ? 1 : sh.size);
@@ -59,9 +64,13 @@ peer_mla(struct peer *p, const struct peer_shape *shape)
 		at += e->page_stride * shape->num_pages + GAP;
 	}
 	if (shape->draft_layers != 0)
-		p->comps[n++] = (struct kvf_component){KVF_TOKENS, 0, PEER_TOKENS,
-			shape->page_tokens * sh.size, shape->num_pages, shape->draft_layers, all,
-			p->entries + shape->layers};
+		p->comps[n++] = (struct kvf_component){.cls = KVF_TOKENS,
+			.list = PEER_TOKENS,
+			.page_tokens = shape->page_tokens * sh.size,
+			.num_pages = shape->num_pages,
+			.num_entries = shape->draft_layers,
+			.sharding = all,
+			.entries = p->entries + shape->layers};
 	for (i = 0; i < 2; i++) {
 		uint32_t bytes = i == 0 ? shape->state_bytes : shape->aux_bytes;
 
@@ -76,8 +85,14 @@ peer_mla(struct peer *p, const struct peer_shape *shape)
 			.head_count = 1,
 			.head_total = 1};
 		at += (uint64_t)bytes * slots + GAP;
-		p->comps[n++] = (struct kvf_component){i == 0 ? KVF_STATE : KVF_AUX, i == 0 ? 1 : 0,
-			i == 0 ? PEER_STATE : PEER_AUX, 1, slots, 1, all, e++};
+		p->comps[n++] = (struct kvf_component){.cls = i == 0 ? KVF_STATE : KVF_AUX,
+			.tag = i == 0 ? 1 : 0,
+			.list = i == 0 ? PEER_STATE : PEER_AUX,
+			.page_tokens = 1,
+			.num_pages = slots,
+			.num_entries = 1,
+			.sharding = all,
+			.entries = e++};
 	}
 	p->geo.num_components = n;
 	p->geo.components = p->comps;
@@ -100,8 +115,7 @@ peer_declare(struct peer *p, const struct kvf_geometry *geo, uint64_t pool_bytes
 	for (i = 0; i < geo->num_components; i++) {
 		p->comps[i] = geo->components[i];
 		p->comps[i].entries = e;
-		memcpy(e, geo->components[i].entries,
-			geo->components[i].num_entries * sizeof(*e));
+		memcpy(e, geo->components[i].entries, geo->components[i].num_entries * sizeof(*e));
 		e += geo->components[i].num_entries;
 	}
 	p->geo.num_components = geo->num_components;
@@ -162,7 +176,8 @@ peer_connect(struct peer *p, const char *socket, const struct kvf_endpoint_confi
 
 int
 peer_open(struct peer *p, const char *socket, enum kvf_role role, const char *group,
-	uint32_t group_size, uint32_t rank, const struct kvf_endpoint_config *cfg, struct kvf_err *err)
+	uint32_t group_size, uint32_t rank, const struct kvf_endpoint_config *cfg,
+	struct kvf_err *err)
 {
 	int rc = peer_pool(p, err);
 
@@ -251,8 +266,8 @@ struct row_key {
 };
 
 static void
-write_row(struct peer *p, const struct kvf_entry *e, uint64_t at, const struct row_key *k, bool pool,
-	enum what what)
+write_row(struct peer *p, const struct kvf_entry *e, uint64_t at, const struct row_key *k,
+	bool pool, enum what what)
 {
 	uint64_t hb = e->row_bytes / e->head_count, hs = e->head_stride != 0 ? e->head_stride : hb;
 	uint64_t h, b, base;
@@ -395,8 +410,8 @@ peer_wait(struct peer *p, uint64_t room, int ms)
 		if ((st == KVF_FAILED || st == KVF_SUCCESS) && kvf_room_drained(p->ep, room) == 1)
 			return st;
 		clock_gettime(CLOCK_MONOTONIC, &t);
-		left = ms - (int)((t.tv_sec - t0.tv_sec) * 1000 +
-				  (t.tv_nsec - t0.tv_nsec) / 1000000);
+		left = ms -
+		       (int)((t.tv_sec - t0.tv_sec) * 1000 + (t.tv_nsec - t0.tv_nsec) / 1000000);
 		if (left <= 0)
 			return KVF_E_TIMEOUT;
 		kvf_wait(p->ep, left < 100 ? left : 100);

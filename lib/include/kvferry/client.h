@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 #define KVF_DEFAULT_SOCKET "/tmp/kvferry.sock"
-#define KVF_GROUP_NAME_MAX 32u	/**< bytes of a group name with its NUL */
+#define KVF_GROUP_NAME_MAX 32u  /**< bytes of a group name with its NUL */
 #define KVF_MAX_GROUP_SIZE 256u /**< endpoints in a group */
 
 enum kvf_role {
@@ -37,27 +37,30 @@ enum kvf_role {
 /** States of a room at one endpoint; never go back, Failed is sticky. */
 enum kvf_status {
 	KVF_FAILED = 0,
-	KVF_BOOTSTRAPPING = 1,	    /**< posted; the other side is not known yet */
+	KVF_BOOTSTRAPPING = 1,     /**< posted; the other side is not known yet */
 	KVF_WAITING_FOR_INPUT = 2, /**< both sides are there; no data yet */
 	KVF_TRANSFERRING = 3,
 	KVF_SUCCESS = 4,
 };
 
 struct kvf_endpoint_config {
-	const char *socket;   /**< kvferryd's socket; NULL: KVF_DEFAULT_SOCKET */
+	const char *socket; /**< kvferryd's socket; NULL: KVF_DEFAULT_SOCKET */
 	enum kvf_role role;
-	const char *group;    /**< group of this endpoint, 1..31 bytes of printable ASCII; names are per role */
-	uint32_t group_size;  /**< endpoints in the group; all members say the same */
-	uint32_t rank;	      /**< this endpoint's place in it, < group_size */
+	const char *group;   /**< group of this endpoint, 1..31 bytes of printable ASCII; names are
+				per role */
+	uint32_t group_size; /**< endpoints in the group; all members say the same */
+	uint32_t rank;       /**< this endpoint's place in it, < group_size */
 	struct kvf_pool *pool;
 	const struct kvf_geometry *geometry;
 	uint32_t sq_entries;  /**< submissions that can wait, power of two; 0: 1024 */
 	uint32_t cq_entries;  /**< completions that can wait, power of two; 0: 4096 */
-	uint64_t arena_bytes; /**< index arrays that can wait, power of two; 0: 8 MiB. One request's lists must fit */
+	uint64_t arena_bytes; /**< index arrays that can wait, power of two; 0: 8 MiB. One request's
+				 lists must fit */
 	uint32_t max_rooms;   /**< rooms held at a time; 0: 16384 */
 	uint32_t open_timeout_ms;      /**< 0: 10000 */
 	uint32_t bootstrap_timeout_ms; /**< posted to "both sides there"; 0: 300000 */
-	uint32_t waiting_timeout_ms;   /**< both there to finished, from the last progress; 0: 300000 */
+	uint32_t waiting_timeout_ms; /**< both there to finished, from the last progress; 0: 300000
+				      */
 };
 
 struct kvf_endpoint;
@@ -68,8 +71,8 @@ struct kvf_endpoint;
  * @return 0; KVF_E_TIMEOUT, KVF_E_VERSION, KVF_E_GEOMETRY, KVF_E_EXIST (rank taken), KVF_E_PERM,
  *         KVF_E_QUOTA, KVF_E_SYS (no engine at the socket), ...
  */
-int kvf_endpoint_open(const struct kvf_endpoint_config *cfg, struct kvf_endpoint **ep,
-	struct kvf_err *err);
+int kvf_endpoint_open(
+	const struct kvf_endpoint_config *cfg, struct kvf_endpoint **ep, struct kvf_err *err);
 
 /**
  * Fails what is still open, waits (up to open_timeout_ms) until the engine has stopped touching the
@@ -80,7 +83,7 @@ int kvf_endpoint_close(struct kvf_endpoint *ep);
 
 /** Page ids for one list of a request. `ids` is copied before the call returns. */
 struct kvf_pages {
-	uint32_t list;	    /**< `kvf_component.list` that they address */
+	uint32_t list; /**< `kvf_component.list` that they address */
 	uint32_t count;
 	const uint32_t *ids;
 };
@@ -88,10 +91,10 @@ struct kvf_pages {
 /** Decode: grant pages for positions [prefix_tokens, total_tokens). */
 struct kvf_recv_args {
 	uint64_t room;
-	uint64_t key;		   /**< 0, or what the senders must show too */
+	uint64_t key;              /**< 0, or what the senders must show too */
 	const char *prefill_group; /**< NULL: any */
-	uint64_t prefix_tokens;	   /**< already held; a multiple of the virtual page */
-	uint64_t total_tokens;	   /**< length of the prompt; both sides state it */
+	uint64_t prefix_tokens;    /**< already held; a multiple of the virtual page */
+	uint64_t total_tokens;     /**< length of the prompt; both sides state it */
 	const struct kvf_pages *lists;
 	uint32_t num_lists;
 	uint32_t bootstrap_timeout_ms; /**< 0: the endpoint's */
@@ -100,10 +103,10 @@ struct kvf_recv_args {
 
 /**
  * Prefill: send one chunk, positions [start_token, start_token + num_tokens). The first chunk may
- * start anywhere at or before the receivers' prefix, each later one starts where the one before ended;
- * the chunk that ends at total_tokens is the final one. Token lists name this chunk's pages; state and aux
- * lists go with the final chunk only. A chunk of 0 tokens is allowed (it joins the room early, or
- * finishes a full prefix hit).
+ * start anywhere at or before the receivers' prefix, each later one starts where the one before
+ * ended; the chunk that ends at total_tokens is the final one. Token lists name this chunk's pages;
+ * state and aux lists go with the final chunk only. A chunk of 0 tokens is allowed (it joins the
+ * room early, or finishes a full prefix hit).
  */
 struct kvf_send_args {
 	uint64_t room;
@@ -119,10 +122,10 @@ struct kvf_send_args {
 
 /**
  * Post a grant or a chunk. Return at once.
- * @return 0; KVF_E_AGAIN when the submission ring or arena is full (nothing was posted: poll, try again);
- *         KVF_E_EXIST (decode: room posted before and not released; prefill: room already failed or finished),
- *         KVF_E_QUOTA (more lists, rooms or arena than this endpoint has), KVF_E_INVAL, KVF_E_ORDER,
- *         KVF_E_ENGINE_GONE. What only the engine can judge arrives as Failed.
+ * @return 0; KVF_E_AGAIN when the submission ring or arena is full (nothing was posted: poll, try
+ * again); KVF_E_EXIST (decode: room posted before and not released; prefill: room already failed,
+ * finished or aborted here), KVF_E_QUOTA (more lists, rooms or arena than this endpoint has),
+ * KVF_E_INVAL, KVF_E_ORDER, KVF_E_ENGINE_GONE. What only the engine can judge arrives as Failed.
  */
 int kvf_recv(struct kvf_endpoint *ep, const struct kvf_recv_args *args, struct kvf_err *err);
 int kvf_send(struct kvf_endpoint *ep, const struct kvf_send_args *args, struct kvf_err *err);
@@ -130,17 +133,19 @@ int kvf_send(struct kvf_endpoint *ep, const struct kvf_send_args *args, struct k
 /** Something about a room changed. Several changes since the last poll come as one event. */
 struct kvf_event {
 	uint64_t room;
-	uint64_t tokens; /**< prefill: positions below this are read and their pages free; decode: arrived */
-	int error;	 /**< enum kvf_error when status is KVF_FAILED */
-	uint8_t status;	 /**< enum kvf_status */
+	uint64_t tokens; /**< prefill: positions below this are read and their pages free; decode:
+			    arrived */
+	int error;       /**< enum kvf_error when status is KVF_FAILED */
+	uint8_t status;  /**< enum kvf_status */
 	uint8_t drained; /**< 1: the engine will not touch this room's pages here any more */
-	uint8_t reserved[2];
+	uint8_t clipped; /**< 1: a state list was longer than the other side's and was clipped */
+	uint8_t reserved;
 };
 
 /**
  * Takes up to `max` events. Never blocks, no system call on the common path.
- * @return number of events, or KVF_E_ENGINE_GONE once the engine is lost and every event was taken (all open
- *         rooms are then Failed and drained).
+ * @return number of events, or KVF_E_ENGINE_GONE once the engine is lost and every event was taken
+ * (all open rooms are then Failed and drained).
  */
 int kvf_poll(struct kvf_endpoint *ep, struct kvf_event *events, int max);
 
@@ -153,15 +158,17 @@ int kvf_wait(struct kvf_endpoint *ep, int timeout_ms);
 /** Status as last seen, after looking at the rings: enum kvf_status, or KVF_E_NOENT. */
 int kvf_room_status(struct kvf_endpoint *ep, uint64_t room);
 
-/** The first root cause: fills *err and returns its code; 0 if the room did not fail; KVF_E_NOENT. */
+/** The first root cause: fills *err and returns its code; 0 if the room did not fail; KVF_E_NOENT.
+ */
 int kvf_room_error(struct kvf_endpoint *ep, uint64_t room, struct kvf_err *err);
 
-/** 1 when the engine will not touch this room's pages of this endpoint any more, else 0; KVF_E_NOENT. */
+/** 1 when the engine will not touch this room's pages of this endpoint any more, else 0;
+ * KVF_E_NOENT. */
 int kvf_room_drained(struct kvf_endpoint *ep, uint64_t room);
 
 /**
  * Fails the room at every party. Returns at once; pages are safe to reuse when the room is drained.
- * Harmless on a room that is already finished.
+ * Harmless on a room that is already finished; the status changes when the engine has answered.
  * @return 0, KVF_E_NOENT, KVF_E_AGAIN, KVF_E_ENGINE_GONE.
  */
 int kvf_abort(struct kvf_endpoint *ep, uint64_t room, const char *reason, struct kvf_err *err);
@@ -172,7 +179,8 @@ int kvf_abort(struct kvf_endpoint *ep, uint64_t room, const char *reason, struct
  */
 int kvf_room_release(struct kvf_endpoint *ep, uint64_t room, struct kvf_err *err);
 
-/** The engine's status as JSON text, for people and scripts. timeout_ms 0: 10000. Free with free(). */
+/** The engine's status as JSON text, for people and scripts. timeout_ms 0: 10000. Free with free().
+ */
 int kvf_engine_status(const char *socket, uint32_t timeout_ms, char **json, struct kvf_err *err);
 
 #ifdef __cplusplus

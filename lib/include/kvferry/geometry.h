@@ -34,18 +34,28 @@ extern "C" {
 #define KVF_MAX_SHARDS     1024u /**< largest `kvf_sharding.size` */
 #define KVF_MAX_PAGE_ID    (UINT32_MAX >> 1) /**< page ids are below this; -1 cast never is */
 
+/** How positions are dealt to ranks. */
+enum kvf_shard_mode {
+	/** Position `p` belongs to rank `(p / interleave) % size`, at local row
+	 * `(p / (interleave * size)) * interleave + p % interleave` (DCP, vLLM's context parallel).
+	 */
+	KVF_SHARD_CYCLIC = 0,
+	/** Each rank holds one contiguous band of the prompt's pages, `interleave` tokens each
+	 * (prefill context parallelism): of `n` pages rank `r` holds `n / size` (one more where `r
+	 * < n % size`), from page `r * (n / size) + min(r, n % size)` on; local row 0 is the band's
+	 * first token. `interleave` is a multiple of the component's page_tokens. */
+	KVF_SHARD_BAND = 1,
+};
+
 /**
- * Which token positions a rank holds: position `p` belongs to rank
- * `(p / interleave) % size`, at local row
- * `(p / (interleave * size)) * interleave + p % interleave`.
- * `{1, 0, 1}` holds everything. Requires `1 <= size <= KVF_MAX_SHARDS`,
- * `rank < size`, `1 <= interleave <= 2^31`.
+ * Which token positions a rank holds. `{1, 0, 1, 0}` holds everything. Requires
+ * `1 <= size <= KVF_MAX_SHARDS`, `rank < size`, `1 <= interleave <= 2^31`.
  */
 struct kvf_sharding {
 	uint32_t size;
 	uint32_t rank;
 	uint32_t interleave;
-	uint32_t reserved; /**< 0 */
+	uint32_t mode; /**< enum kvf_shard_mode */
 };
 
 /** What a component's rows are, and when they are copied. */
@@ -53,6 +63,19 @@ enum kvf_class {
 	KVF_TOKENS = 1, /**< one row per token position; copied chunk by chunk */
 	KVF_STATE = 2,  /**< list item i to list item i, once, after all tokens */
 	KVF_AUX = 3,    /**< one row per request, once, after everything else */
+};
+
+/** How the two index lists of a KVF_STATE component go together. Both sides declare the same rule.
+ */
+enum kvf_state_rule {
+	KVF_STATE_EXACT = 0, /**< rows in list order; both lists must name equally many rows */
+	KVF_STATE_ONE = 1,   /**< the same, and exactly one page each (Mamba) */
+	KVF_STATE_CLIP =
+		2, /**< rows in list order; the longer list is clipped, with a warning (SWA, DSA) */
+	/** Each page is a ring of page_tokens rows, position `p` in row `p % page_tokens`. The
+	 * newest positions that both rings hold are copied; the rings may differ in size, the lists
+	 * must be equally long. */
+	KVF_STATE_RING = 3,
 };
 
 /** Values of `kvf_entry.kind`; others may be used freely, equal pairs with equal. */
@@ -72,6 +95,8 @@ enum kvf_kind {
  * One buffer of one layer. Entries of a prefill and a decode endpoint are paired
  * by (class, tag, kind, layer, occurrence): the k-th entry with that key on one side goes
  * with the k-th on the other, whatever component it stands in and wherever in the list.
+ * Occurrences are counted on each endpoint by itself, in the order of declaration, so layer ids
+ * must be unique in the whole model: give draft layers ids of their own.
  */
 struct kvf_entry {
 	uint64_t offset;      /**< of page 0, slot 0, first held head */
@@ -96,7 +121,9 @@ struct kvf_component {
 	uint32_t page_tokens; /**< rows in a page; 1 for aux and one-row state */
 	uint32_t num_pages;   /**< pages in the pool; ids are 0..num_pages-1 */
 	uint32_t num_entries;
-	struct kvf_sharding sharding; /**< {1, 0, 1} unless cls is KVF_TOKENS */
+	uint32_t rule;     /**< enum kvf_state_rule of a KVF_STATE component, otherwise 0 */
+	uint32_t reserved; /**< 0 */
+	struct kvf_sharding sharding; /**< {1, 0, 1, 0} unless cls is KVF_TOKENS */
 	const struct kvf_entry *entries;
 };
 
@@ -114,8 +141,8 @@ struct kvf_geometry {
  * and checked. Entries of one endpoint may not overlap each other.
  *
  * Pure; any thread.
- * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, with the value and its
- * limit.
+ * @return 0, or KVF_E_GEOMETRY, KVF_E_SHARDING, KVF_E_OVERFLOW, KVF_E_INVAL, KVF_E_NOMEM, with the
+ * value and its limit.
  */
 int kvf_geometry_check(const struct kvf_geometry *geo, uint64_t pool_bytes, struct kvf_err *err);
 

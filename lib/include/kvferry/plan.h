@@ -60,28 +60,37 @@ struct kvf_plan_spec {
 	uint64_t prefix; /**< tokens that the destination already holds */
 	uint64_t start;  /**< absolute position of the chunk's first token */
 	uint64_t tokens; /**< positions that the chunk covers, on whichever rank they lie */
+	uint64_t total;  /**< length of the prompt; only looked at where a side is a band */
 	uint32_t flags;  /**< KVF_PLAN_* */
 	uint32_t reserved;
 };
 
-/** Rows of `sh` at positions below `pos`: also the local row of its first position >= pos. */
+/**
+ * The positions [*from, *to) among which `sh` deals when the prompt has `total` tokens: everything
+ * for a cyclic sharding, the rank's band for a band (possibly empty).
+ */
+void kvf_shard_span(const struct kvf_sharding *sh, uint64_t total, uint64_t *from, uint64_t *to);
+
+/** Rows of a cyclic `sh` at positions below `pos`: also the local row of its first position >= pos.
+ */
 uint64_t kvf_shard_rows(const struct kvf_sharding *sh, uint64_t pos);
 
 /** 0, or KVF_E_SHARDING naming the value and its limit. `side` ("src", "dst") goes into the
  * sentence. */
 int kvf_sharding_check(const struct kvf_sharding *sh, const char *side, struct kvf_err *err);
 
-/** Positions from `start` on that `num_pages` source pages can cover (the capacity of the first
- * refusal). */
+/** Positions from `start` on that `num_pages` source pages of a cyclic sharding can cover (the
+ * capacity of the first refusal). */
 int kvf_plan_capacity(const struct kvf_sharding *src, uint32_t src_page_tokens,
 	uint64_t num_src_pages, uint64_t start, uint64_t *tokens, struct kvf_err *err);
 
 /**
- * Do `num_pages` source pages hold the rows that this rank has of [start, start + tokens)?
+ * Do `num_pages` source pages hold the rows that this rank has of [start, start + tokens) of a
+ * prompt of `total` tokens (looked at for bands only)?
  * @return 0, KVF_E_CAPACITY, or what kvf_plan_capacity() refuses.
  */
 int kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t num_pages,
-	uint64_t start, uint64_t tokens, struct kvf_err *err);
+	uint64_t start, uint64_t tokens, uint64_t total, struct kvf_err *err);
 
 /**
  * Do `num_pages` destination pages hold the rows that this rank gets of [prefix, total)?

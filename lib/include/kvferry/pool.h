@@ -36,7 +36,8 @@ struct kvf_pool_config {
  * Creates, seals, populates and maps a pool. All its pages exist when this returns.
  * @return 0; KVF_E_NOHUGE naming needed=, free=, missing= and the `hugeadm` line that helps;
  *         KVF_E_INVAL, KVF_E_OVERFLOW, KVF_E_SYS; KVF_E_EXIST: path is taken;
- *         KVF_E_NOMEM: not enough memory for 4 KiB pages, or some other limit (mount, cgroup) holds.
+ *         KVF_E_NOMEM: not enough memory for 4 KiB pages, or some other limit (mount, cgroup)
+ * holds.
  */
 int kvf_pool_create(const struct kvf_pool_config *cfg, struct kvf_pool **pool, struct kvf_err *err);
 

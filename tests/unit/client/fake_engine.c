@@ -144,6 +144,14 @@ wait_input(const struct fake *f, int fd)
 	return pfd[1].revents == 0;
 }
 
+void
+fake_bye_done(struct fake *f)
+{
+	struct kvf_msg_hdr done = {0};
+
+	answer(f, KVF_MSG_BYE_DONE, &done, sizeof(done), NULL, 0);
+}
+
 static void
 bye(struct fake *f)
 {
@@ -164,7 +172,7 @@ bye(struct fake *f)
 	case FAKE_BYE_DONE:
 		break;
 	}
-	answer(f, KVF_MSG_BYE_DONE, &done, sizeof(done), NULL, 0);
+	fake_bye_done(f);
 }
 
 static void

@@ -198,6 +198,63 @@ ep_add(struct ep *ep, uint32_t component, enum layout layout, const struct spec 
 		ep->pool_bytes += pages * (rows * all_rows + (layout == LAY_PLANES ? 9 : 0));
 }
 
+struct spec
+latent(uint32_t layer)
+{
+	struct spec s = {layer, KVF_KIND_LATENT, 1, 0, 1, 1, 9};
+
+	return s;
+}
+
+struct spec
+heads(uint32_t layer, uint16_t kind, uint32_t first, uint32_t count, uint32_t total)
+{
+	struct spec s = {layer, kind, 1, (uint16_t)first, (uint16_t)count, (uint16_t)total,
+		kind == KVF_KIND_V ? 3 : 2};
+
+	return s;
+}
+
+struct ep *
+add_plain(struct group *g, int decode, uint32_t page_tokens)
+{
+	struct ep *ep = group_add(g, decode);
+
+	ep_component(g, ep, KVF_TOKENS, 0, 0, page_tokens, 1, 0, 1);
+	return ep;
+}
+
+struct ep *
+add_sharded(struct group *g, int decode, uint32_t page_tokens, uint32_t size, uint32_t rank,
+	uint32_t interleave)
+{
+	struct ep *ep = group_add(g, decode);
+
+	ep_component(g, ep, KVF_TOKENS, 0, 0, page_tokens, size, rank, interleave);
+	return ep;
+}
+
+void
+add_latents(struct ep *ep, uint32_t from, uint32_t to)
+{
+	struct spec s;
+
+	for (; from < to; from++) {
+		s = latent(from);
+		ep_add(ep, 0, LAY_NHD, &s, 1);
+	}
+}
+
+void
+add_kv(struct ep *ep, enum layout layout, uint32_t layer, uint32_t first, uint32_t count,
+	uint32_t total)
+{
+	struct spec s[2] = {heads(layer, KVF_KIND_K, first, count, total),
+		heads(layer, KVF_KIND_V, first, count, total)};
+
+	ep_add(ep, 0, layout, s, 2);
+}
+
 static uint32_t
 occurrence(const struct ep *ep, uint32_t component, uint32_t entry)
 {

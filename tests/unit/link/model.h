@@ -14,6 +14,8 @@
 
 #include "plan/link.h"
 
+#define LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
+
 #define EP_COMPONENTS 8
 #define EP_ENTRIES    192
 #define GROUP_MAX     96
@@ -69,6 +71,18 @@ uint32_t ep_component(struct group *g, struct ep *ep, uint32_t cls, uint32_t tag
 	uint32_t page_tokens, uint32_t size, uint32_t rank, uint32_t interleave);
 void ep_add(struct ep *ep, uint32_t component, enum layout layout, const struct spec *specs,
 	uint32_t n);
+
+/* Ready-made buffers: an MLA latent; K or V of heads [first, first + count) of `total`. */
+struct spec latent(uint32_t layer);
+struct spec heads(uint32_t layer, uint16_t kind, uint32_t first, uint32_t count, uint32_t total);
+
+/* An endpoint with one component of tokens in list 0, unsharded or not; and entries for it. */
+struct ep *add_plain(struct group *g, int decode, uint32_t page_tokens);
+struct ep *add_sharded(struct group *g, int decode, uint32_t page_tokens, uint32_t size,
+	uint32_t rank, uint32_t interleave);
+void add_latents(struct ep *ep, uint32_t from, uint32_t to);
+void add_kv(struct ep *ep, enum layout layout, uint32_t layer, uint32_t first, uint32_t count,
+	uint32_t total);
 
 /* Does the prefill group hold all that the decode group should get? By looking at every head and
  * position. */

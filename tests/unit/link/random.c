@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/suite.h"
+#include "cases.h"
 #include "model.h"
-#include "random.h"
 
 #define PICK(rand, a) ((a)[suite_range((rand), 0, sizeof(a) / sizeof((a)[0]) - 1)])
 

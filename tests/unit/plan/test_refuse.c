@@ -66,8 +66,8 @@ test_refuse_sharding(void)
 	CHECK_EQ(kvf_plan_check(&spec, &err), KVF_E_SHARDING);
 	CHECK_STR_HAS(err.text, "limit=2147483648");
 	spec = good;
-	spec.dst.reserved = 7;
-	REFUSED(&spec, KVF_E_SHARDING, "reserved=7");
+	spec.dst.mode = 7;
+	REFUSED(&spec, KVF_E_SHARDING, "mode=7");
 	spec = good;
 	spec.src_page_tokens = 0;
 	REFUSED(&spec, KVF_E_INVAL, "src page_tokens=0");

@@ -100,7 +100,7 @@ test_round_trip(void)
 	cfg.bootstrap_timeout_ms = 11;
 	cfg.waiting_timeout_ms = 22;
 	len = kvf_msg_pack_register(&cfg, 123456789, buf, &err);
-	CHECK_EQ(len, 136 + 3 * 40 + 12 * 56);
+	CHECK_EQ(len, 136 + 3 * 48 + 12 * 56);
 	CHECK_EQ(kvf_msg_check_hdr(buf, (size_t)len, &err), KVF_MSG_REGISTER);
 	CHECK_EQ(parse(buf, (size_t)len, &r, &err), 0);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
@@ -419,7 +419,7 @@ acceptable(const uint8_t *p, size_t len)
 			return 0;
 	if (m.num_components < 1 || m.num_components > 32 || m.num_entries < 1 ||
 		m.num_entries > 1024 ||
-		len != 136 + 40ull * m.num_components + 56ull * m.num_entries)
+		len != 136 + 48ull * m.num_components + 56ull * m.num_entries)
 		return 0;
 	for (i = 0; i < m.num_components; i++) {
 		uint32_t n;
