@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include <kvferry/plan.h>
+
 #include "cluster.h"
 
 struct cluster_shape
@@ -142,12 +144,28 @@ cluster_close(struct cluster *c)
 	free(c->seen);
 }
 
+/* A chunk's pages under context parallelism: all ranks list equally many, as many as the fullest one needs. */
+static uint32_t
+virtual_pages(const struct peer *p, uint64_t from, uint64_t to)
+{
+	const struct kvf_sharding *sh = &p->comps[0].sharding;
+	uint32_t page = p->comps[0].page_tokens;
+	struct peer fullest = *p;
+
+	if (sh->size == 1 || peer_pages(p, from, to) == 0)
+		return peer_pages(p, from, to);
+	fullest.comps[0].sharding.rank = 0;
+	return (uint32_t)((kvf_shard_rows(&fullest.comps[0].sharding, to) + page - 1) / page -
+			  kvf_shard_rows(sh, from) / page);
+}
+
 void
 cluster_lists(struct cluster *c, bool decode, uint32_t rank, uint64_t from, uint64_t to,
 	uint32_t slot, struct cluster_lists *l)
 {
 	struct peer *p = decode ? &c->d[rank] : &c->p[rank];
-	uint32_t n = peer_pages(p, from, to), limit = p->comps[0].num_pages, i;
+	uint32_t n = decode ? peer_pages(p, from, to) : virtual_pages(p, from, to);
+	uint32_t limit = p->comps[0].num_pages, i;
 	uint32_t *next = &c->next[decode][rank];
 
 	memset(l, 0, sizeof(*l));
