@@ -59,6 +59,10 @@ struct kvf_lcore_counters {
 	_Atomic uint64_t slices;
 	_Atomic uint64_t errors;
 	_Atomic uint64_t sleeps;
+	/* TSC: inside the driver (a queue that is being waited for included), and of all rounds
+	 * that did something. What lies between the two is the engine's own cost. */
+	_Atomic uint64_t copy_cycles;
+	_Atomic uint64_t busy_cycles;
 };
 
 #define KVF_COPIER_CHANNELS 16u
