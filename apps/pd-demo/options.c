@@ -11,6 +11,9 @@
 #include "common/fail.h"
 #include "pd-demo/options.h"
 
+#define USUAL_TOKENS 8192u
+#define USUAL_BYTES  (UINT64_C(8192) * 70272) /* ... of DeepSeek-R1 */
+
 const char demo_usage[] =
 	"usage: pd-demo [options]\n"
 	"Real prefill and decode processes move the KV cache of a few requests through kvferryd;\n"
@@ -19,8 +22,9 @@ const char demo_usage[] =
 	"untouched.\n"
 	"\n"
 	"  --model NAME       preset of apps/models.json (deepseek-r1); --list-models names them\n"
-	"  --tokens N         prompt length that the mixed lengths derive from (8192, or what "
-	"fits)\n"
+	"  --tokens N         prompt length that the mixed lengths derive from (8192, fewer "
+	"where a token is large\n"
+	"                     or memory is short)\n"
 	"  --rooms N          requests (8)\n"
 	"  --chunk N          tokens of a prefill chunk (2048)\n"
 	"  --page-size N      tokens in a page (64)\n"
@@ -159,7 +163,7 @@ demo_options_default(struct demo_options *o)
 {
 	memset(o, 0, sizeof(*o));
 	o->model = "deepseek-r1";
-	o->tokens = 8192;
+	o->tokens = USUAL_TOKENS;
 	o->page_size = 64;
 	o->layout = SHAPE_NHD;
 	shape_unset(&o->prefill);
@@ -391,6 +395,18 @@ check_side(const struct demo_options *o, const struct model *m, enum kvf_role ro
 	return rc;
 }
 
+/* About as many bytes as the default model's default prompt, whatever a token of this one takes. */
+static uint32_t
+usual_tokens(const struct demo_options *o, const struct model *m)
+{
+	uint64_t bytes = m->bytes_per_token + model_groups_bytes(&m->draft) * o->decode.dcp;
+	uint64_t tokens = USUAL_BYTES / bytes / 256 * 256;
+
+	if (tokens > USUAL_TOKENS)
+		tokens = USUAL_TOKENS;
+	return tokens < 256 ? 256 : (uint32_t)tokens;
+}
+
 int
 demo_options_model(struct demo_options *o, struct model *m, struct kvf_err *err)
 {
@@ -410,6 +426,8 @@ demo_options_model(struct demo_options *o, struct model *m, struct kvf_err *err)
 	}
 	fill_in(o, &o->prefill, m->prefill_tp, 1);
 	fill_in(o, &o->decode, m->decode_tp, m->decode_dcp);
+	if (!o->tokens_given)
+		o->tokens = usual_tokens(o, m);
 	rc = check_side(o, m, KVF_PREFILL, err);
 	return rc != 0 ? rc : check_side(o, m, KVF_DECODE, err);
 }

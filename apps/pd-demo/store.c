@@ -111,73 +111,123 @@ for_rows(struct demo_store *s, uint32_t r, row_fn fn, void *arg)
 	}
 }
 
-/* The aux row's last word is the room's id. */
-static uint64_t
-pattern_bytes(const struct row *row)
+/* Adjacent bytes of a row: all of it, or one head where heads lie apart. */
+struct piece {
+	uint64_t offset; /* in the pool */
+	uint64_t first;  /* of the un-sharded row */
+	uint64_t bytes;  /* of the pattern */
+	uint64_t tail;   /* bytes of the room's id that follow */
+};
+
+static uint32_t
+num_pieces(const struct row *row)
 {
-	return row->entry->row_bytes - (row->cls == KVF_AUX ? sizeof(row->room_id) : 0);
+	return row->entry->head_stride == 0 ? 1 : row->entry->head_count;
+}
+
+static struct piece
+piece_of(const struct row *row, uint32_t k)
+{
+	const struct kvf_entry *e = row->entry;
+	uint64_t bytes = e->row_bytes / num_pieces(row);
+	struct piece piece = {
+		.offset = row->offset + k * e->head_stride,
+		.first = row->first + k * bytes,
+		.bytes = bytes,
+	};
+
+	/* The aux row's last word is the room's id. */
+	if (row->cls == KVF_AUX) {
+		piece.tail = sizeof(row->room_id);
+		piece.bytes -= piece.tail;
+	}
+	return piece;
 }
 
 static void
 fill_row(struct demo_store *s, const struct row *row, void *arg)
 {
-	uint8_t *at = s->base + row->offset;
 	uint64_t id = htole64(row->room_id);
+	uint32_t k;
 
 	(void)arg;
-	pattern_fill(at, row->key, row->first, pattern_bytes(row));
-	if (row->cls == KVF_AUX)
-		memcpy(at + pattern_bytes(row), &id, sizeof(id));
+	for (k = 0; k < num_pieces(row); k++) {
+		struct piece piece = piece_of(row, k);
+
+		pattern_fill(s->base + piece.offset, row->key, piece.first, piece.bytes);
+		memcpy(s->base + piece.offset + piece.bytes, &id, piece.tail);
+	}
 }
 
 static void
 restore_row(struct demo_store *s, const struct row *row, void *arg)
 {
+	uint32_t k;
+
 	(void)arg;
-	pattern_fill(s->base + row->offset, s->guard_key, row->offset, row->entry->row_bytes);
+	for (k = 0; k < num_pieces(row); k++) {
+		struct piece piece = piece_of(row, k);
+
+		pattern_fill(s->base + piece.offset, s->guard_key, piece.offset,
+			piece.bytes + piece.tail);
+	}
 }
 
 static void
-describe(struct demo_store *s, const struct row *row, uint64_t bad, uint8_t want,
-	struct demo_check *check)
+describe(struct demo_store *s, const struct row *row, const struct piece *piece, uint64_t bad,
+	uint8_t want, struct demo_check *check)
 {
-	const uint8_t *at = s->base + row->offset;
-	uint64_t n = row->entry->row_bytes, first;
+	const uint8_t *at = s->base + piece->offset;
+	uint64_t first;
 	const char *how = "";
 
-	if (pattern_compare(at, s->guard_key, row->offset, n, &first) == 0)
+	if (pattern_compare(at, s->guard_key, piece->offset, piece->bytes + piece->tail, &first) ==
+		0)
 		how = ", the row was never written";
 	snprintf(check->text, sizeof(check->text),
 		"room=%" PRIu64 " kind=%u layer=%u position=%" PRIu64
 		" page=%u slot=%u byte=%" PRIu64 " want=0x%02x got=0x%02x%s",
 		row->room_id, row->entry->kind, row->entry->layer, row->position, row->page,
-		row->slot, bad, want, at[bad], how);
+		row->slot, piece->first - row->first + bad, want, at[bad], how);
+}
+
+static void
+check_piece(struct demo_store *s, const struct row *row, const struct piece *piece,
+	struct demo_check *check)
+{
+	const uint8_t *at = s->base + piece->offset;
+	uint64_t bad = 0, i, differ;
+	uint64_t id = htole64(row->room_id);
+	uint8_t want;
+
+	differ = pattern_compare(at, row->key, piece->first, piece->bytes, &bad);
+	want = pattern_byte(row->key, piece->first + bad);
+	for (i = 0; i < piece->tail; i++) {
+		uint8_t byte = ((const uint8_t *)&id)[i];
+
+		if (at[piece->bytes + i] == byte)
+			continue;
+		if (differ++ == 0) {
+			bad = piece->bytes + i;
+			want = byte;
+		}
+	}
+	if (differ != 0 && check->mismatches == 0)
+		describe(s, row, piece, bad, want, check);
+	check->mismatches += differ;
 }
 
 static void
 check_row(struct demo_store *s, const struct row *row, void *arg)
 {
 	struct demo_check *check = arg;
-	const uint8_t *at = s->base + row->offset;
-	uint64_t n = pattern_bytes(row), bad = 0, i, differ;
-	uint64_t id = htole64(row->room_id);
-	uint8_t want;
+	uint32_t k;
 
-	differ = pattern_compare(at, row->key, row->first, n, &bad);
-	want = pattern_byte(row->key, row->first + bad);
-	for (i = n; i < row->entry->row_bytes; i++) {
-		uint8_t byte = ((const uint8_t *)&id)[i - n];
+	for (k = 0; k < num_pieces(row); k++) {
+		struct piece piece = piece_of(row, k);
 
-		if (at[i] == byte)
-			continue;
-		if (differ++ == 0) {
-			bad = i;
-			want = byte;
-		}
+		check_piece(s, row, &piece, check);
 	}
-	if (differ != 0 && check->mismatches == 0)
-		describe(s, row, bad, want, check);
-	check->mismatches += differ;
 	check->bytes += row->entry->row_bytes;
 	restore_row(s, row, NULL);
 }
