@@ -58,8 +58,10 @@ number(const struct argp_state *state, const char *what, const char *arg, int ba
 	errno = 0;
 	v = strtoull(arg, &end, base);
 	if (errno != 0 || end == arg || *end != '\0' || arg[0] == '-' || v < min || v > max)
-		argp_error(state, "--%s=%s must be a number from %llu to %llu", what, arg,
-			(unsigned long long)min, (unsigned long long)max);
+		argp_error(state,
+			base == 8 ? "--%s=%s must be an octal number from %llo to %llo"
+				  : "--%s=%s must be a number from %llu to %llu",
+			what, arg, (unsigned long long)min, (unsigned long long)max);
 	return v;
 }
 
@@ -119,6 +121,19 @@ parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* DMA devices are PCI ones, unless the arguments name virtual ones: a scan would touch every device
+ * that is not bound to a kernel driver, for nothing. */
+static bool
+wants_pci(const struct options *o)
+{
+	int i;
+
+	for (i = 0; i < o->eal.num_args; i++)
+		if (strncmp(o->eal.args[i], "--vdev", 6) == 0)
+			return false;
+	return o->engine.driver != NULL && strstr(o->engine.driver, "dmadev") != NULL;
+}
+
 static void
 on_signal(int sig)
 {
@@ -138,9 +153,9 @@ main(int argc, char **argv)
 	sigset_t set;
 	int rc;
 
+	argp_err_exit_status = 1; /* like every other refusal */
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	/* DMA devices are PCI ones, unless the arguments name virtual ones. */
-	o.eal.pci = o.engine.driver != NULL && strstr(o.engine.driver, "dmadev") != NULL;
+	o.eal.pci = wants_pci(&o);
 	/* Until there is something to stop cleanly, signals wait. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "common/fail.h"
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 #include "pd-demo/rooms.h"
 
 static uint64_t

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/fail.h"
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 #include "pd-demo/store.h"
 
 #define SWEEP_BYTES (4u << 20)

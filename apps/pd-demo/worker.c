@@ -59,12 +59,12 @@ static int
 wait_go(struct demo_worker *w, struct kvf_err *err)
 {
 	uint64_t limit_ms = (uint64_t)w->o->timeout_s * 1000 + GO_SLACK_MS;
-	uint64_t deadline = demo_now_ns() + limit_ms * 1000000, now;
+	uint64_t deadline = app_now_ns() + limit_ms * 1000000, now;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLIN};
 	struct demo_msg msg;
 	ssize_t n;
 
-	while ((now = demo_now_ns()) < deadline) {
+	while ((now = app_now_ns()) < deadline) {
 		if (poll(&pfd, 1, (int)((deadline - now) / 1000000) + 1) < 0 && errno != EINTR)
 			return app_fail(err, KVF_E_SYS, "poll failed: %s", strerror(errno));
 		if (pfd.revents == 0)

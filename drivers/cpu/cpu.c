@@ -87,6 +87,7 @@ cpu_open(const char *args, struct kvf_copy_drv **drv, struct kvf_copy_caps *caps
 	memset(caps, 0, sizeof(*caps));
 	caps->max_channels = UINT32_MAX;
 	caps->channel_depth = DEPTH;
+	caps->per_lcore = 1; /* a second one would only wait for the first */
 	snprintf(caps->detail, sizeof(caps->detail), "%s", kernel->detail);
 	*drv = d;
 	return KVF_OK;
@@ -146,16 +147,13 @@ static int
 cpu_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t n, uint32_t flags,
 	uint64_t tag)
 {
-	uint64_t bytes = 0;
-	uint32_t i;
+	uint64_t bytes;
 
 	if (ch->tail - ch->head == DEPTH)
 		return KVF_E_AGAIN;
-	kvf_cpu_run(ch->kernel, copies, n, (flags & KVF_COPY_STREAM) != 0);
+	bytes = kvf_cpu_run(ch->kernel, copies, n, (flags & KVF_COPY_STREAM) != 0);
 	ch->tags[ch->tail++ % DEPTH] = tag;
 
-	for (i = 0; i < n; i++)
-		bytes += copies[i].rows * copies[i].row_bytes;
 	atomic_store_explicit(&ch->bytes,
 		atomic_load_explicit(&ch->bytes, memory_order_relaxed) + bytes,
 		memory_order_relaxed);

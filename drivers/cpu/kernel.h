@@ -21,18 +21,22 @@
  * How many bytes, of all lanes together, are fetched ahead of the loads. Enough to cover the
  * latency of memory, and little enough to be still there when the loads come.
  */
-#ifndef KVF_CPU_AHEAD
-#define KVF_CPU_AHEAD 9216u
-#endif
+#define KVF_CPU_AHEAD 4096u
 
 /* Non-temporal stores move whole lines; below this a row is mostly head and tail. */
-#define KVF_CPU_STREAM_MIN 128u
+#define KVF_CPU_STREAM_ROW 128u
+
+/* A batch smaller than this is sooner done with ordinary stores, which need not reach memory before
+ * it can be reported. */
+#define KVF_CPU_STREAM_BATCH 4096u
 
 /* One row to copy. */
 struct kvf_cpu_lane {
 	const uint8_t *src;
 	uint8_t *dst;
-	const uint8_t *ahead; /* same-sized source row that this lane copies later: fetch it */
+	/* Same-sized source row that this lane copies later, to be fetched into the cache; never
+	 * NULL, src itself when there is none. */
+	const uint8_t *ahead;
 };
 
 struct kvf_cpu_kernel {
@@ -64,8 +68,8 @@ extern const size_t kvf_cpu_kernels_num;
 const struct kvf_cpu_kernel *kvf_cpu_pick(const struct kvf_cpu_kernel *const *kernels, size_t n,
 	const char *name, struct kvf_err *err);
 
-/* Copies the whole batch; returns when every byte is written and fenced. */
-void kvf_cpu_run(
+/* Copies the whole batch; returns the number of bytes when every one is written and fenced. */
+uint64_t kvf_cpu_run(
 	const struct kvf_cpu_kernel *k, const struct kvf_copy *copies, uint32_t n, bool stream);
 
 #endif

@@ -273,21 +273,26 @@ plain(const struct kvf_copy *c)
 		memcpy(c->dst + row * c->dst_stride, c->src + row * c->src_stride, c->row_bytes);
 }
 
-void
+uint64_t
 kvf_cpu_run(const struct kvf_cpu_kernel *k, const struct kvf_copy *copies, uint32_t n, bool stream)
 {
 	struct kvf_copy flat[KVF_COPY_BATCH_MAX];
 	bool streamed = false;
+	uint64_t bytes = 0;
 	struct span s;
 	uint32_t i, m, used;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		flat[i] = flattened(&copies[i]);
+		bytes += flat[i].rows * flat[i].row_bytes;
+	}
+	if (k->stream == NULL || bytes < KVF_CPU_STREAM_BATCH)
+		stream = false;
 
 	for (i = 0; i < n; i += used) {
 		const struct kvf_copy *c = &flat[i];
 
-		if (!stream || k->stream == NULL || c->row_bytes < KVF_CPU_STREAM_MIN) {
+		if (!stream || c->row_bytes < KVF_CPU_STREAM_ROW) {
 			plain(c);
 			used = 1;
 			continue;
@@ -311,8 +316,10 @@ kvf_cpu_run(const struct kvf_cpu_kernel *k, const struct kvf_copy *copies, uint3
 		streamed = true;
 	}
 
-	/* Streamed stores are weakly ordered. With this they are in front of whatever the caller
-	 * stores to say that the batch is done, and so visible to a thread that acquires that. */
+	/* Streamed stores are weakly ordered. The fence puts them in front of whatever the caller
+	 * stores to say that the batch is done; its partner is the acquire of the thread that reads
+	 * that. */
 	if (streamed)
 		k->fence();
+	return bytes;
 }

@@ -57,18 +57,7 @@ void kvf_ep_check(struct kvf_endpoint *ep, bool now);
 /* The shared memory holds what no engine writes: gives up on it, and asks the engine to drain. */
 void kvf_ep_corrupt(struct kvf_endpoint *ep, const char *what, uint64_t value, uint64_t limit);
 
-/* Partner of the other side's fence: see wire/ring.h. */
-static inline void
-kvf_ep_fence(void)
-{
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
-#endif
-	atomic_thread_fence(memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
+/* Wakes the engine if it said that it sleeps. After kvf_ring_fence(). */
+void kvf_ep_ring(struct kvf_endpoint *ep);
 
 #endif

@@ -107,8 +107,13 @@ kvf_ep_reap(struct kvf_endpoint *ep)
 		memcpy(&cqe, &v->cq[slot], sizeof(cqe));
 		apply(ep, &cqe, &v->text[slot]);
 	}
+	atomic_store_explicit(&v->hdr->cq_head, ep->cq_head + n, memory_order_release);
+	/* An engine that found the ring full may have gone to sleep over it. */
+	kvf_ring_fence();
+	tail = atomic_load_explicit(&v->hdr->cq_tail, memory_order_relaxed);
+	if (tail - ep->cq_head >= v->cq_entries)
+		kvf_ep_ring(ep);
 	ep->cq_head += n;
-	atomic_store_explicit(&v->hdr->cq_head, ep->cq_head, memory_order_release);
 }
 
 /* true: the engine's end is closed. Whatever else it sent is not for this moment and dropped. */
@@ -200,7 +205,7 @@ sleep_once(struct kvf_endpoint *ep, uint64_t deadline)
 	int n = 0;
 
 	atomic_store_explicit(&hdr->client_sleeping, 1, memory_order_relaxed);
-	kvf_ep_fence();
+	kvf_ring_fence();
 	if (ep->corrupt ||
 		atomic_load_explicit(&hdr->cq_tail, memory_order_relaxed) == ep->cq_head) {
 		n = poll(pfd, 2, kvf_deadline_left(deadline));

@@ -144,6 +144,21 @@ put_lists(struct kvf_endpoint *ep, struct kvf_sqe *sqe, const struct kvf_pages *
 	return 0;
 }
 
+void
+kvf_ep_ring(struct kvf_endpoint *ep)
+{
+	const uint64_t one = 1;
+	ssize_t n;
+
+	if (atomic_load_explicit(&ep->ring.hdr->engine_sleeping, memory_order_relaxed) == 0)
+		return;
+	/* A full counter (EAGAIN) wakes just as well; an engine that died is noticed on the
+	 * socket. */
+	do
+		n = write(ep->doorbell_fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+}
+
 static void
 publish(struct kvf_endpoint *ep, const struct kvf_sqe *sqe)
 {
@@ -154,17 +169,8 @@ publish(struct kvf_endpoint *ep, const struct kvf_sqe *sqe)
 	ep->sqe_arena_end[slot] = ep->arena_head;
 	ep->sq_tail++;
 	atomic_store_explicit(&hdr->sq_tail, ep->sq_tail, memory_order_release);
-	kvf_ep_fence();
-	if (atomic_load_explicit(&hdr->engine_sleeping, memory_order_relaxed) != 0) {
-		const uint64_t one = 1;
-		ssize_t n;
-
-		/* A full counter (EAGAIN) wakes just as well; an engine that died is noticed
-		 * on the socket. */
-		do
-			n = write(ep->doorbell_fd, &one, sizeof(one));
-		while (n < 0 && errno == EINTR);
-	}
+	kvf_ring_fence();
+	kvf_ep_ring(ep);
 }
 
 static int

@@ -4,6 +4,7 @@
  * questions. It may sleep, allocate and map; nothing on the data path waits for it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@
 
 #define SPARE_CONNS   64u    /* connections beyond one per endpoint */
 #define REGISTER_MS   10000u /* a connection says what it wants within this */
-#define SEND_MS       1000
 #define BACKLOG       128
 #define EVENTS        32
 #define STOP_LIMIT_MS 15000u
@@ -101,6 +101,12 @@ listen_at(struct kvf_engine *e, struct kvf_err *err)
 	return watch(e, e->listen_fd, &tag_listen, err);
 }
 
+static int
+spare_open(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 int
 kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 {
@@ -109,6 +115,7 @@ kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (e->epoll_fd < 0)
 		return kvf_fail_errno(err, "cannot create an epoll instance");
+	e->spare_fd = spare_open();
 	rc = watch(e, e->control_fd, &tag_notes, err);
 	return rc != 0 ? rc : listen_at(e, err);
 }
@@ -142,6 +149,21 @@ refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 	conn_close(e, c);
 }
 
+/* No descriptor is left: what waits would keep the listening socket readable, and us spinning. */
+static void
+turn_away(struct kvf_engine *e)
+{
+	int fd;
+
+	kvf_log(e, true, "out of descriptors: a connection is turned away");
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
+	fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		close(fd);
+	e->spare_fd = spare_open();
+}
+
 static void
 on_accept(struct kvf_engine *e)
 {
@@ -153,8 +175,9 @@ on_accept(struct kvf_engine *e)
 		int fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Out of descriptors: the rest stays in the backlog for a later round. */
-			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			if (errno == EMFILE || errno == ENFILE)
+				turn_away(e);
+			else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				kvf_log(e, true, "accept: %s", strerror(errno));
 			return;
 		}
@@ -221,16 +244,16 @@ on_register(struct kvf_engine *e, struct kvf_conn *c, const void *packet, size_t
 		.endpoint_id = ep->id,
 	};
 	out[0] = ep->ring_fd;
-	out[1] = ep->wake_fd;
-	out[2] = e->doorbell_fd;
-	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, SEND_MS, &err) != 0) {
+	out[1] = ep->client_wake_fd;
+	out[2] = ep->doorbell_fd;
+	/* Nobody is waited for: a peer that filled its buffer with answers gets no more. */
+	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, 0, &err) != 0) {
 		kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
 		kvf_registry_discard(e, ep);
 		conn_close(e, c);
 		return;
 	}
-	close(ep->ring_fd); /* the client's and the mapping stay */
-	ep->ring_fd = -1;
+	kvf_registry_handed_over(ep);
 	c->ep = ep;
 	kvf_registry_admit(e, ep);
 }
@@ -241,6 +264,7 @@ on_status(struct kvf_engine *e, struct kvf_conn *c)
 	char *json = kvf_status_json(e);
 	struct kvf_msg_hdr *hdr;
 	struct kvf_err err;
+	int rc = KVF_E_NOMEM;
 	size_t n;
 
 	if (json == NULL) {
@@ -253,11 +277,15 @@ on_status(struct kvf_engine *e, struct kvf_conn *c)
 		*hdr = (struct kvf_msg_hdr){KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_STATUS_TEXT,
 			(uint32_t)(sizeof(*hdr) + n), 0};
 		memcpy(hdr + 1, json, n);
-		if (kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, SEND_MS, &err) != 0)
+		rc = kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, 0, &err);
+		if (rc != 0)
 			kvf_log(e, true, "status for pid=%d: %s", (int)c->pid, err.text);
 	}
 	free(hdr);
 	free(json);
+	/* One that asks and does not read must not make the control thread wait. */
+	if (rc != 0)
+		conn_close(e, c);
 }
 
 static void
@@ -394,7 +422,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 			unlink(e->socket_path);
 			close(e->listen_fd);
 			e->listen_fd = -1;
-			kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+			kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
 		}
 		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
 			return kvf_fail(err, KVF_E_TIMEOUT,
@@ -437,4 +465,6 @@ kvf_control_fini(struct kvf_engine *e)
 	}
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
 }

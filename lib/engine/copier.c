@@ -177,6 +177,7 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 	struct kvf_copy copies[KVF_COPY_BATCH_MAX];
 	struct kvf_copy_done done[POLL_MAX];
 	bool worked = c->in_flight > 0;
+	uint64_t start = worked ? rte_rdtsc() : 0, cycles = 0, now;
 	uint32_t i, n, index, slice, ch;
 	int rc;
 
@@ -191,6 +192,8 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 			break;
 		c->next_channel = (ch + 1) % c->num_channels;
 		n = expand(&sh->slots[index], slice, copies);
+		if (!worked)
+			start = rte_rdtsc();
 		rc = sh->ops->submit(c->channels[ch], copies, n, sh->slots[index].flags, index);
 		worked = true;
 		max--;
@@ -208,6 +211,8 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 		if (c->depth[ch] == 0)
 			continue;
 		n = sh->ops->poll(c->channels[ch], done, POLL_MAX);
+		now = rte_rdtsc();
+		cycles += now - start;
 		c->depth[ch] -= n;
 		c->in_flight -= n;
 		if (n > 0)
@@ -217,7 +222,10 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 				count(&c->counters.errors, 1);
 			slices_done(sh, (uint32_t)done[i].tag, 1, done[i].error);
 		}
+		start = c->num_channels > 1 ? rte_rdtsc() : now;
 	}
+	if (cycles > 0)
+		count(&c->counters.copy_cycles, cycles);
 	return worked;
 }
 
@@ -226,17 +234,20 @@ kvf_copier_loop(struct kvf_copier *c)
 {
 	struct kvf_copy_shared *sh = c->shared;
 	uint64_t spin = rte_get_tsc_hz() / 1000000 * SPIN_US;
-	uint64_t idle_since = rte_rdtsc();
+	uint64_t idle_since = rte_rdtsc(), last = idle_since;
 
 	while (!atomic_load_explicit(&sh->stop, memory_order_relaxed) || c->in_flight > 0) {
 		struct pollfd pfd = {.fd = c->wake_fd, .events = POLLIN};
-		uint64_t drop;
+		uint64_t drop, began = last;
+		bool worked = kvf_copier_step(c, 1);
 
-		if (kvf_copier_step(c, 1)) {
-			idle_since = rte_rdtsc();
+		last = rte_rdtsc();
+		if (worked) {
+			count(&c->counters.busy_cycles, last - began);
+			idle_since = last;
 			continue;
 		}
-		if (sh->busy || rte_rdtsc() - idle_since < spin) {
+		if (sh->busy || last - idle_since < spin) {
 			rte_pause();
 			continue;
 		}
@@ -249,6 +260,6 @@ kvf_copier_loop(struct kvf_copier *c)
 				idle_since = rte_rdtsc();
 		}
 		atomic_fetch_and(&sh->sleeping, ~(UINT64_C(1) << c->index));
-		idle_since = rte_rdtsc();
+		idle_since = last = rte_rdtsc();
 	}
 }

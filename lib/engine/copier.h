@@ -19,8 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <kvferry/link.h>
+
 #include "drivers/copy.h"
-#include "plan/link.h"
 
 #define KVF_SLOTS       32u /* at most 64: they are bits of one word */
 #define KVF_SLOT_UNITS  128u
@@ -58,6 +59,10 @@ struct kvf_lcore_counters {
 	_Atomic uint64_t slices;
 	_Atomic uint64_t errors;
 	_Atomic uint64_t sleeps;
+	/* TSC: inside the driver (a queue that is being waited for included), and of all rounds
+	 * that did something. What lies between the two is the engine's own cost. */
+	_Atomic uint64_t copy_cycles;
+	_Atomic uint64_t busy_cycles;
 };
 
 #define KVF_COPIER_CHANNELS 16u

@@ -5,9 +5,9 @@
  * sleeps.
  */
 #include <inttypes.h>
-#include <poll.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <rte_cycles.h>
 #include <rte_pause.h>
@@ -119,14 +119,10 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	/* release: entries, texts and, before them, the copied bytes */
 	atomic_store_explicit(&ep->ring.hdr->cq_tail, ep->cq_tail, memory_order_release);
 	/* partner of the fence in kvf_wait(): the client sees the tail or we see that it sleeps */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&ep->ring.hdr->client_sleeping, memory_order_relaxed) != 0) {
-		uint64_t one = 1;
-
-		/* A full counter wakes just as well. */
-		if (write(ep->wake_fd, &one, sizeof(one)) < 0)
-			return true;
-	}
+	kvf_ring_fence();
+	/* A full buffer wakes just as well; a client that closed its end is woken by that. */
+	if (atomic_load_explicit(&ep->ring.hdr->client_sleeping, memory_order_relaxed) != 0)
+		(void)send(ep->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	return true;
 }
 
@@ -214,6 +210,12 @@ anything_waits(struct kvf_dispatcher *d)
 			atomic_load_explicit(&ep->ring.hdr->sq_tail, memory_order_relaxed) !=
 				ep->sq_head)
 			return true;
+		/* what did not fit the completion ring: is there room by now? */
+		if (!ep->faulted && !ep->dead && (ep->dirty_head != NULL || ep->event.code != 0) &&
+			ep->cq_tail - atomic_load_explicit(
+					      &ep->ring.hdr->cq_head, memory_order_relaxed) <
+				ep->ring.cq_entries)
+			return true;
 	}
 	return false;
 }
@@ -221,20 +223,25 @@ anything_waits(struct kvf_dispatcher *d)
 static void
 sleep_for_work(struct kvf_dispatcher *d)
 {
-	struct pollfd pfd = {.fd = d->engine->doorbell_fd, .events = POLLIN};
-	uint64_t drop;
+	struct epoll_event events[8];
 
 	set_sleeping(d, 1);
 	/* partner of the clients' fence after sq_tail: they see the flag or we see their tail */
-	atomic_thread_fence(memory_order_seq_cst);
+	kvf_ring_fence();
 	if (!anything_waits(d)) {
 		kvf_count(&d->totals.sleeps, 1);
-		/* Whatever read says, the flags are looked at again. */
-		if (poll(&pfd, 1, d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS) > 0 &&
-			read(d->engine->doorbell_fd, &drop, sizeof(drop)) < 0)
-			d->now = rte_rdtsc();
+		/* Edge-triggered: every ring counts, and nobody has to read it. */
+		(void)epoll_wait(d->engine->bells_fd, events, 8,
+			d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS);
 	}
 	set_sleeping(d, 0);
+}
+
+static void
+show_memory(struct kvf_dispatcher *d)
+{
+	atomic_store_explicit(&d->totals.slab_bytes, d->slab.bytes_held, memory_order_relaxed);
+	atomic_store_explicit(&d->totals.slab_used, d->slab.bytes_used, memory_order_relaxed);
 }
 
 static bool
@@ -282,18 +289,24 @@ kvf_dispatcher_main(void *arg)
 	struct kvf_dispatcher *d = arg;
 	uint64_t spin, idle_since;
 	struct kvf_note note = {.type = NOTE_STOPPED};
+	bool worked = false, tick;
 	uint32_t i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
 	d->now = idle_since = rte_rdtsc();
 	for (;;) {
-		bool worked = false;
+		uint64_t began = d->now;
 
 		d->now = rte_rdtsc();
+		if (worked)
+			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(d->now - began));
+		worked = false;
+		tick = d->now >= d->next_tick;
 		if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 			take_notes(d);
 			worked = true;
+			bury(d); /* it may be a second to the next tick */
 		}
 		for (i = 0; i < d->num_eps; i++)
 			if (!d->eps[i]->dead && !d->eps[i]->faulted)
@@ -303,25 +316,25 @@ kvf_dispatcher_main(void *arg)
 		/* Completions before deadlines: what is done is never judged late. */
 		worked |= kvf_transfer_finish(d);
 		worked |= kvf_sweep(d);
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead && !d->eps[i]->faulted)
-				worked |= publish(d, d->eps[i]);
-		if (d->now >= d->next_tick) {
+		if (tick) {
 			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
+			show_memory(d);
 			for (i = 0; i < d->num_eps; i++)
 				if (!d->eps[i]->dead)
 					kvf_room_timers(d, d->eps[i]);
 			bury(d);
-			if (d->stopping && stop_step(d))
-				break;
 		}
+		for (i = 0; i < d->num_eps; i++)
+			if (!d->eps[i]->dead && !d->eps[i]->faulted)
+				worked |= publish(d, d->eps[i]);
+		if (tick && d->stopping && stop_step(d))
+			break;
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
 		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {
 			rte_pause();
 		} else {
-			atomic_store_explicit(
-				&d->totals.slab_bytes, d->slab.bytes_held, memory_order_relaxed);
+			show_memory(d);
 			sleep_for_work(d);
 			idle_since = rte_rdtsc();
 		}

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +23,8 @@
 
 #define NOTES      16384
 #define MAX_GROUPS 1024u
+
+#define FDS_PER_ENDPOINT 4u /* connection, pool, completion, doorbell */
 
 static const struct kvf_copy_ops *const drivers[] = {
 	&kvf_copy_cpu, &kvf_copy_dmadev, &kvf_copy_fault};
@@ -182,6 +187,7 @@ launch(struct kvf_engine *e, struct kvf_err *err)
 static int
 rings_create(struct kvf_engine *e, struct kvf_err *err)
 {
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "kvf_d_%" PRIx64, e->generation & 0xffffffff);
@@ -192,17 +198,40 @@ rings_create(struct kvf_engine *e, struct kvf_err *err)
 		name, sizeof(struct kvf_note), NOTES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	if (e->to_dispatcher == NULL || e->to_control == NULL)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the note rings");
-	e->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->notes_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (e->doorbell_fd < 0 || e->control_fd < 0)
+	e->bells_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (e->notes_fd < 0 || e->control_fd < 0 || e->bells_fd < 0 ||
+		epoll_ctl(e->bells_fd, EPOLL_CTL_ADD, e->notes_fd, &ev) != 0)
 		return kvf_fail_errno(err, "cannot create an eventfd");
 	return 0;
+}
+
+/* The usual soft limit of 1024 descriptors is less than full tables of connections take. */
+static void
+raise_fd_limit(struct kvf_engine *e)
+{
+	rlim_t want = 256 + (rlim_t)FDS_PER_ENDPOINT * e->cfg.max_endpoints;
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= want)
+		return;
+	lim.rlim_cur = lim.rlim_max < want ? lim.rlim_max : want;
+	if (setrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur < want)
+		kvf_log(e, true,
+			"WARNING: RLIMIT_NOFILE=%llu, max_endpoints=%u would need %llu: some may "
+			"be "
+			"turned away",
+			(unsigned long long)lim.rlim_cur, e->cfg.max_endpoints,
+			(unsigned long long)want);
 }
 
 static int
 start(struct kvf_engine *e, struct kvf_err *err)
 {
 	int rc;
+
+	raise_fd_limit(e);
 
 	if ((rc = kvf_guard_start(err)) != 0 || (rc = rings_create(e, err)) != 0 ||
 		(rc = driver_open(e, err)) != 0 || (rc = copiers_create(e, err)) != 0)
@@ -214,6 +243,9 @@ start(struct kvf_engine *e, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the engine");
 	memset(e->disp, 0, sizeof(*e->disp));
 	kvf_slab_init(&e->disp->slab);
+	if (getrandom(&e->disp->hash_seed, sizeof(e->disp->hash_seed), 0) !=
+		(ssize_t)sizeof(e->disp->hash_seed))
+		return kvf_fail_errno(err, "no random numbers");
 	e->disp->engine = e;
 	e->disp->copier = &e->copy->copiers[0];
 	e->disp->copy = e->copy;
@@ -252,13 +284,15 @@ kvf_engine_start(
 		e->cfg.max_request_bytes = 256u << 20;
 	if (e->cfg.drain_ms == 0)
 		e->cfg.drain_ms = 2000;
-	e->doorbell_fd = e->control_fd = e->epoll_fd = e->listen_fd = -1;
+	e->notes_fd = e->bells_fd = e->control_fd = e->epoll_fd = e->listen_fd = -1;
+	e->spare_fd = -1;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	e->generation = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	e->started_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	if (strlen(e->cfg.socket) >= sizeof(e->socket_path)) {
-		rc = kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=%zu",
+	/* The kernel would take an empty one for "any name", which nobody could find. */
+	if (strlen(e->cfg.socket) == 0 || strlen(e->cfg.socket) >= sizeof(e->socket_path)) {
+		rc = kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=1..%zu",
 			strlen(e->cfg.socket), sizeof(e->socket_path) - 1);
 		free(e);
 		return rc;
@@ -302,7 +336,7 @@ join_lcores(struct kvf_engine *e)
 	if (!e->stopped && e->launched == e->num_lcores) {
 		struct kvf_note stop = {.type = NOTE_STOP};
 
-		kvf_note_send(e->to_dispatcher, e->doorbell_fd, &stop);
+		kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
 		rte_eal_wait_lcore(e->lcore_ids[0]);
 	}
 	atomic_store(&e->copy->stop, true);
@@ -354,8 +388,10 @@ kvf_engine_free(struct kvf_engine *e)
 		e->ops->close(e->drv);
 	rte_ring_free(e->to_dispatcher);
 	rte_ring_free(e->to_control);
-	if (e->doorbell_fd >= 0)
-		close(e->doorbell_fd);
+	if (e->notes_fd >= 0)
+		close(e->notes_fd);
+	if (e->bells_fd >= 0)
+		close(e->bells_fd);
 	if (e->control_fd >= 0)
 		close(e->control_fd);
 	kvf_guard_stop();

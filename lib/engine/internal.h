@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include <kvferry/client.h>
+#include <kvferry/link.h>
 
 #include "base/err.h"
 #include "drivers/copy.h"
@@ -25,7 +26,6 @@
 #include "engine/engine.h"
 #include "engine/guard.h"
 #include "engine/slab.h"
-#include "plan/link.h"
 #include "plan/ring.h"
 #include "pool/import.h"
 #include "wire/message.h"
@@ -87,16 +87,23 @@ struct kvf_ep {
 	struct kvf_ring_view ring;
 	void *map_handle;
 	struct kvf_guard_region *guard;
-	int wake_fd; /* eventfd that the client sleeps on */
+	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd
+	 * for both: flags such as O_NONBLOCK belong to the open file, and a client could clear
+	 * them. */
+	int wake_fd;
+	/* Eventfd that the client rings. Only watched here, never read or written, as the client
+	 * shares it. One for each, or clients could swallow each other's rings. */
+	int doorbell_fd;
 	pid_t pid;
 	uid_t uid;
 	uint32_t list_limit[KVF_MAX_LISTS]; /* ids are below this; 0: no component uses the list */
 	char name[KVF_GROUP_NAME_MAX + 24]; /* "prefill GROUP[RANK]" for messages */
 
 	/* Control's. */
-	int ring_fd;
-	bool dead_sent; /* NOTE_EP_DEAD is on its way or done */
-	bool bye;       /* the client waits for BYE_DONE */
+	int ring_fd;        /* until the client has it */
+	int client_wake_fd; /* the same */
+	bool dead_sent;     /* NOTE_EP_DEAD is on its way or done */
+	bool bye;           /* the client waits for BYE_DONE */
 
 	/* Dispatcher's. */
 	bool dead;
@@ -256,7 +263,9 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal; NOTE_WARN: the text */
+	/* NOTE_LINK without a link: the refusal; code 0: a group left, ask again. NOTE_WARN: the
+	 * text. */
+	struct kvf_err err;
 };
 
 struct kvf_totals {
@@ -270,6 +279,7 @@ struct kvf_totals {
 	_Atomic uint64_t clipped; /* state lists */
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
+	_Atomic uint64_t slab_used;
 };
 
 struct kvf_dispatcher {
@@ -280,6 +290,7 @@ struct kvf_dispatcher {
 	struct kvf_ep **eps;
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
+	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
 	uint32_t num_rooms;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
@@ -303,10 +314,12 @@ struct kvf_engine {
 	struct kvf_copy_caps caps;
 	struct rte_ring *to_dispatcher;
 	struct rte_ring *to_control;
-	int doorbell_fd; /* eventfd: wakes the dispatcher; every client has a copy */
-	int control_fd;  /* eventfd: wakes control */
+	int notes_fd;   /* eventfd: notes for the dispatcher */
+	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
+	int control_fd; /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
+	int spare_fd; /* given up for a moment when descriptors run out */
 	_Atomic bool stop_requested;
 	bool stopped;
 	uint32_t num_lcores;
@@ -343,6 +356,7 @@ void kvf_control_fini(struct kvf_engine *e);
 /* registry.c: endpoints, groups, links, on the control thread */
 int kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd, pid_t pid,
 	uid_t uid, struct kvf_ep **ep, struct kvf_err *err);
+void kvf_registry_handed_over(struct kvf_ep *ep); /* the client has its descriptors */
 void kvf_registry_admit(struct kvf_engine *e, struct kvf_ep *ep);
 void kvf_registry_discard(
 	struct kvf_engine *e, struct kvf_ep *ep); /* the dispatcher has no part in it */

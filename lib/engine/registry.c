@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "engine/internal.h"
@@ -96,10 +98,41 @@ ring_create(struct kvf_ep *ep, const struct kvf_msg_register *msg, struct kvf_er
 	if (mem == MAP_FAILED)
 		return kvf_fail_errno(err, "cannot map ring memory of %" PRIu64 " bytes", bytes);
 	kvf_ring_format(mem, msg->sq_entries, msg->cq_entries, msg->arena_bytes, &ep->ring);
-	ep->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (ep->wake_fd < 0)
-		return kvf_fail_errno(err, "cannot create an eventfd");
 	return 0;
+}
+
+/* How the two wake each other. */
+static int
+bells_create(struct kvf_engine *e, struct kvf_ep *ep, struct kvf_err *err)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+		return kvf_fail_errno(err, "cannot create a socket pair");
+	ep->wake_fd = fds[0];
+	ep->client_wake_fd = fds[1];
+	ep->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ep->doorbell_fd < 0)
+		return kvf_fail_errno(err, "cannot create an eventfd");
+	if (epoll_ctl(e->bells_fd, EPOLL_CTL_ADD, ep->doorbell_fd, &ev) != 0)
+		return kvf_fail_errno(err, "cannot watch a doorbell");
+	return 0;
+}
+
+static void
+close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void
+kvf_registry_handed_over(struct kvf_ep *ep)
+{
+	close_fd(&ep->ring_fd); /* the client's copy and the mapping stay */
+	close_fd(&ep->client_wake_fd);
 }
 
 static int
@@ -143,6 +176,8 @@ ep_setup(struct kvf_engine *e, struct kvf_ep *ep, int pool_fd, struct kvf_err *e
 	if (rc != 0)
 		return rc;
 	rc = ring_create(ep, msg, err);
+	if (rc == 0)
+		rc = bells_create(e, ep, err);
 	if (rc != 0)
 		return rc;
 	ep->ring.hdr->endpoint_id = ep->id;
@@ -153,6 +188,26 @@ ep_setup(struct kvf_engine *e, struct kvf_ep *ep, int pool_fd, struct kvf_err *e
 		return kvf_fail(err, KVF_E_QUOTA, "too many pools are mapped");
 	return e->ops->map(e->drv, ep->pool.base, ep->pool.mapped_length, ep->pool.page_size,
 		&ep->map_handle, err);
+}
+
+/* Nobody of the group is left: what waits for it would keep its place in the table for ever. */
+static void
+drop_wants(struct kvf_engine *e, const struct kvf_ep_group *g)
+{
+	struct kvf_want **at = &e->wants, *w;
+
+	while ((w = *at) != NULL) {
+		struct kvf_note note = {
+			.type = NOTE_LINK, .prefill = w->prefill, .decode = w->decode};
+
+		if (w->prefill != g && w->decode != g) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		free(w);
+		kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+	}
 }
 
 static void
@@ -167,16 +222,19 @@ ep_free(struct kvf_engine *e, struct kvf_ep *ep)
 	kvf_pool_unimport(&ep->pool);
 	if (ep->ring.hdr != NULL)
 		munmap(ep->ring.hdr, ep->ring.total_bytes);
-	if (ep->ring_fd >= 0)
-		close(ep->ring_fd);
-	if (ep->wake_fd >= 0)
-		close(ep->wake_fd);
+	/* The client's copy would keep it watched. */
+	if (ep->doorbell_fd >= 0)
+		epoll_ctl(e->bells_fd, EPOLL_CTL_DEL, ep->doorbell_fd, NULL);
+	close_fd(&ep->doorbell_fd);
+	close_fd(&ep->wake_fd);
+	kvf_registry_handed_over(ep);
 	for (i = 0; i < KVF_MAX_LISTS; i++)
 		free(ep->grants[i]);
 	for (i = 0; i < e->num_eps; i++)
 		if (e->eps[i] == ep)
 			e->eps[i] = e->eps[--e->num_eps];
-	ep->group->endpoints--;
+	if (--ep->group->endpoints == 0 && !e->stopped)
+		drop_wants(e, ep->group);
 	free(ep->reg);
 	free(ep);
 }
@@ -215,7 +273,7 @@ kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd
 	ep->max_rooms = msg->max_rooms;
 	ep->group = g;
 	ep->reg = reg;
-	ep->pool.fd = ep->ring_fd = ep->wake_fd = -1;
+	ep->pool.fd = ep->ring_fd = ep->wake_fd = ep->client_wake_fd = ep->doorbell_fd = -1;
 	ep->pid = pid;
 	ep->uid = uid;
 	snprintf(ep->name, sizeof(ep->name), "%s %s[%u]",
@@ -256,7 +314,7 @@ build_link(struct kvf_engine *e, struct kvf_ep_group *p, struct kvf_ep_group *d)
 		kvf_log(e, false, "linked prefill group=%s (%u) to decode group=%s (%u)", p->name,
 			p->size, d->name, d->size);
 	}
-	kvf_note_send(e->to_dispatcher, e->doorbell_fd, &note);
+	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
 }
 
 static void
@@ -301,7 +359,7 @@ kvf_registry_admit(struct kvf_engine *e, struct kvf_ep *ep)
 		"%s joined: pid=%d pool=%" PRIu64 " bytes on %" PRIu64 " KiB pages (%u of %u)",
 		ep->name, (int)ep->pid, ep->pool.length, ep->pool.page_size / 1024,
 		ep->group->joined, ep->group->size);
-	kvf_note_send(e->to_dispatcher, e->doorbell_fd, &note);
+	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
 	serve_wants(e);
 }
 
@@ -315,7 +373,7 @@ kvf_registry_dead(struct kvf_engine *e, struct kvf_ep *ep)
 	ep->dead_sent = true;
 	ep->group->members[ep->rank] = NULL;
 	ep->group->joined--;
-	kvf_note_send(e->to_dispatcher, e->doorbell_fd, &note);
+	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
 }
 
 void

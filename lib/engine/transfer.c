@@ -551,11 +551,10 @@ segment_done(struct kvf_dispatcher *d, struct kvf_slot *slot)
 	kvf_count(&d->totals.bytes, (int64_t)slot->bytes);
 	kvf_count(&src->ep->counters.bytes_out, (int64_t)slot->bytes);
 	kvf_count(&dst->ep->counters.bytes_in, (int64_t)slot->bytes);
-	if (leg->planned && leg->outstanding == 0) {
+	if (leg->planned && leg->outstanding == 0)
 		phase_done(d, leg);
-		return;
-	}
-	kvf_leg_wake(d, leg);
+	else
+		kvf_leg_wake(d, leg);
 	kvf_chunks_retire(d, src);
 }
 

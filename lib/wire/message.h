@@ -4,11 +4,14 @@
  *
  *   client                          engine
  *   REGISTER + pool fd        ->
- *                             <-    WELCOME + ring fd, completion eventfd, doorbell eventfd |
- * REFUSED BYE                       ->
+ *                             <-    WELCOME + ring fd, completion fd, doorbell eventfd | REFUSED
+ *   BYE                       ->
  *                             <-    BYE_DONE (no byte of the pool is touched or mapped any more)
  *   STATUS                    ->
  *                             <-    STATUS_TEXT (JSON)
+ *
+ * The completion fd becomes readable when the ring has something for a client that said it sleeps;
+ * it is to be read empty. The doorbell is written for an engine that said it sleeps.
  *
  * A connection carries one endpoint or status questions. Closing it is the same as dying.
  */

@@ -13,7 +13,8 @@
  * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
  * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
- * one of the two sides always sees the other.
+ * one of the two sides always sees the other. An engine that has completions left over sleeps in
+ * the same way until the client moves the cq_head of a full ring.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
@@ -145,6 +146,20 @@ struct kvf_ring_view {
 	uint64_t arena_bytes;
 	uint64_t total_bytes;
 };
+
+/* The fence of those who sleep and those who wake: each is the other's partner. */
+static inline void
+kvf_ring_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
+#endif
+	atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
 
 /* Bytes that a ring with these sizes takes (multiple of 4096), or 0 if a size is not a power of two
  * or past its limit. */

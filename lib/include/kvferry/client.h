@@ -123,9 +123,9 @@ struct kvf_send_args {
 /**
  * Post a grant or a chunk. Return at once.
  * @return 0; KVF_E_AGAIN when the submission ring or arena is full (nothing was posted: poll, try
- * again); KVF_E_EXIST (decode: room posted before and not released; prefill: room already failed or
- * finished), KVF_E_QUOTA (more lists, rooms or arena than this endpoint has), KVF_E_INVAL,
- * KVF_E_ORDER, KVF_E_ENGINE_GONE. What only the engine can judge arrives as Failed.
+ * again); KVF_E_EXIST (decode: room posted before and not released; prefill: room already failed,
+ * finished or aborted here), KVF_E_QUOTA (more lists, rooms or arena than this endpoint has),
+ * KVF_E_INVAL, KVF_E_ORDER, KVF_E_ENGINE_GONE. What only the engine can judge arrives as Failed.
  */
 int kvf_recv(struct kvf_endpoint *ep, const struct kvf_recv_args *args, struct kvf_err *err);
 int kvf_send(struct kvf_endpoint *ep, const struct kvf_send_args *args, struct kvf_err *err);
@@ -168,7 +168,7 @@ int kvf_room_drained(struct kvf_endpoint *ep, uint64_t room);
 
 /**
  * Fails the room at every party. Returns at once; pages are safe to reuse when the room is drained.
- * Harmless on a room that is already finished.
+ * Harmless on a room that is already finished; the status changes when the engine has answered.
  * @return 0, KVF_E_NOENT, KVF_E_AGAIN, KVF_E_ENGINE_GONE.
  */
 int kvf_abort(struct kvf_endpoint *ep, uint64_t room, const char *reason, struct kvf_err *err);

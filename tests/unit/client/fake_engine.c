@@ -144,6 +144,14 @@ wait_input(const struct fake *f, int fd)
 	return pfd[1].revents == 0;
 }
 
+void
+fake_bye_done(struct fake *f)
+{
+	struct kvf_msg_hdr done = {0};
+
+	answer(f, KVF_MSG_BYE_DONE, &done, sizeof(done), NULL, 0);
+}
+
 static void
 bye(struct fake *f)
 {
@@ -164,7 +172,7 @@ bye(struct fake *f)
 	case FAKE_BYE_DONE:
 		break;
 	}
-	answer(f, KVF_MSG_BYE_DONE, &done, sizeof(done), NULL, 0);
+	fake_bye_done(f);
 }
 
 static void
@@ -444,7 +452,7 @@ fake_push(struct fake *f, const struct kvf_cqe *cqe, const char *text)
 			strnlen(text, sizeof(f->ring.text[slot].text) - 1) + 1);
 	f->cq_tail++;
 	atomic_store_explicit(&f->ring.hdr->cq_tail, f->cq_tail, memory_order_release);
-	kvf_ep_fence();
+	kvf_ring_fence();
 	if (atomic_load_explicit(&f->ring.hdr->client_sleeping, memory_order_relaxed) != 0)
 		MUST(write(f->completion_fd, &one, sizeof(one)) == sizeof(one));
 }

@@ -72,6 +72,8 @@ void fake_start(struct fake *f, enum fake_mode mode);
 void fake_kill(struct fake *f);
 /* Closes the connection only, from any thread. */
 void fake_hang_up(struct fake *f);
+/* Confirms a BYE by hand. */
+void fake_bye_done(struct fake *f);
 /* fake_kill() if need be, and removes the socket. */
 void fake_end(struct fake *f);
 

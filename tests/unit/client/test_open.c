@@ -238,7 +238,7 @@ flood(void *arg)
 
 	for (i = 0; i < 200; i++)
 		fake_say(f, 1, 1, KVF_TRANSFERRING, 0);
-	f->bye = FAKE_BYE_DONE;
+	fake_bye_done(f);
 	return NULL;
 }
 
@@ -252,39 +252,38 @@ test_close_keeps_reading(void)
 
 	ep = fake_open(&f, KVF_PREFILL); /* 16 completions fit */
 	f.bye = FAKE_BYE_SILENT;
-	ep->open_timeout_ms = 300;
+	ep->open_timeout_ms = 20000;
 	CU_ASSERT_EQUAL_FATAL(pthread_create(&th, NULL, flood, &f), 0);
-	CHECK_EQ(kvf_endpoint_close(ep), KVF_E_TIMEOUT);
+	CHECK_EQ(kvf_endpoint_close(ep), 0);
 	pthread_join(th, NULL);
 	CHECK_EQ(f.cq_tail, 200);
-	CHECK_EQ(atomic_load(&f.ring.hdr->cq_head), 200);
+	CHECK(atomic_load(&f.ring.hdr->cq_head) >= 200 - 16);
+	fake_end(&f);
+}
+
+/* Asks an engine of this kind, checks the text's length and beginning. */
+static void
+check_status(enum fake_mode mode, uint32_t timeout_ms, size_t len, const char *begin)
+{
+	struct kvf_err err;
+	struct fake f;
+	char *json;
+
+	fake_start(&f, mode);
+	CHECK_EQ(kvf_engine_status(f.path, timeout_ms, &json, &err), 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(json);
+	CHECK_EQ(strlen(json), len);
+	CHECK(strncmp(json, begin, strlen(begin)) == 0);
+	free(json);
 	fake_end(&f);
 }
 
 static void
 test_status(void)
 {
-	struct kvf_err err;
-	struct fake f;
-	char *json;
-
-	fake_start(&f, FAKE_STATUS);
-	CHECK_EQ(kvf_engine_status(f.path, 5000, &json, &err), 0);
-	CHECK(json != NULL && strcmp(json, "{\"rooms\":3}") == 0);
-	free(json);
-	fake_end(&f);
-
-	fake_start(&f, FAKE_STATUS_LARGE);
-	CHECK_EQ(kvf_engine_status(f.path, 5000, &json, &err), 0);
-	CHECK(json != NULL && strlen(json) == KVF_MSG_MAX - sizeof(struct kvf_msg_hdr));
-	free(json);
-	fake_end(&f);
-
-	fake_start(&f, FAKE_STATUS_EMPTY);
-	CHECK_EQ(kvf_engine_status(f.path, 0, &json, &err), 0);
-	CHECK(json != NULL && json[0] == '\0');
-	free(json);
-	fake_end(&f);
+	check_status(FAKE_STATUS, 5000, 11, "{\"rooms\":3}");
+	check_status(FAKE_STATUS_LARGE, 5000, KVF_MSG_MAX - sizeof(struct kvf_msg_hdr), "jjj");
+	check_status(FAKE_STATUS_EMPTY, 0, 0, "");
 }
 
 static void

@@ -1,14 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Learning what happened: events, states, and an engine that goes away. */
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/endpoint.h"
 #include "common/suite.h"
 #include "unit/client/fake_engine.h"
 #include "wire/deadline.h"
+
+/* kvf_wait() looks at the clock between its looks at the ring: a hook there can publish at moments
+ * that two threads would hit once in a million tries. */
+static _Thread_local struct fake *hook_engine; /* of the client's thread only */
+static _Thread_local uint32_t hook_at, clock_calls, slept_through;
+
+int
+clock_gettime(clockid_t id, struct timespec *ts)
+{
+	if (hook_engine != NULL && ++clock_calls == hook_at)
+		fake_say(hook_engine, 1, 1, KVF_TRANSFERRING, 0);
+	return (int)syscall(SYS_clock_gettime, id, ts);
+}
+
+int
+poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	long rc = syscall(SYS_poll, fds, n, timeout_ms);
+
+	if (rc == 0 && hook_engine != NULL)
+		slept_through++;
+	return (int)rc;
+}
 
 /* Opens a decode endpoint with rooms 1..n posted (and taken); room r has seq r. */
 static struct kvf_endpoint *
@@ -448,6 +474,34 @@ test_wait(void)
 	fake_finish(&f, ep, 0);
 }
 
+/* News at any step of falling asleep: never slept through. */
+static void
+test_falling_asleep(void)
+{
+	uint32_t at;
+
+	/* Deadline, liveness, limit, limit again for the sleep itself. */
+	for (at = 1; at <= 4; at++) {
+		struct kvf_endpoint *ep;
+		struct kvf_event ev[4];
+		struct fake f;
+		int rc;
+
+		ep = with_rooms(&f, 1);
+		slept_through = 0;
+		clock_calls = 0;
+		hook_at = at;
+		hook_engine = &f;
+		rc = kvf_wait(ep, 1500);
+		hook_engine = NULL;
+		CHECK_EQ(rc, 1);
+		CHECK_EQ(slept_through, 0);
+		CHECK_EQ(kvf_poll(ep, ev, 4), 1);
+		CHECK(clock_calls >= at);
+		fake_finish(&f, ep, 0);
+	}
+}
+
 struct late {
 	struct fake *f;
 	bool hang_up;
@@ -503,6 +557,7 @@ static const struct suite_case cases[] = {
 	{"a damaged completion ring", test_corrupt},
 	{"packets that nobody asked for", test_noise},
 	{"wait", test_wait},
+	{"news at any step of falling asleep", test_falling_asleep},
 	{"a wait is woken by news and by the end", test_woken},
 };
 

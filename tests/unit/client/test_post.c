@@ -423,6 +423,29 @@ test_arena_full(void)
 	fake_finish(&f, ep, 0);
 }
 
+/* An entry without lists, posted before the empty arena started over, gives no space back twice. */
+static void
+test_arena_rewound(void)
+{
+	static uint32_t ids[1024];
+	struct kvf_endpoint *ep;
+	struct kvf_err err;
+	struct fake f;
+
+	ep = fake_open(&f, KVF_DECODE);
+	CHECK_EQ(recv_ids(ep, 1, ids, 100, &err), 0);
+	fake_take(&f, 1);
+	CHECK_EQ(kvf_abort(ep, 1, NULL, &err), 0);
+	CHECK_EQ(recv_ids(ep, 2, ids, 600, &err), 0);
+	fake_take(&f, 1); /* the abort */
+	CHECK_EQ(recv_ids(ep, 3, ids, 424, &err), 0);
+	CHECK_EQ(recv_ids(ep, 4, ids, 1, &err), KVF_E_AGAIN);
+	fake_take(&f, 1);
+	CHECK_EQ(recv_ids(ep, 4, ids, 600, &err), 0);
+	CHECK_EQ(recv_ids(ep, 5, ids, 1, &err), KVF_E_AGAIN);
+	fake_finish(&f, ep, 0);
+}
+
 struct posted {
 	uint64_t room;
 	uint32_t num_lists;
@@ -679,6 +702,7 @@ static const struct suite_case cases[] = {
 	{"more rooms than the endpoint has", test_rooms_quota},
 	{"ring full", test_ring_full},
 	{"arena full, wrapped, too small", test_arena_full},
+	{"arena: an empty one starts over", test_arena_rewound},
 	{"arena: random lists", test_arena_random},
 	{"abort and its reason", test_abort},
 	{"release", test_release},

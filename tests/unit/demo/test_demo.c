@@ -6,7 +6,7 @@
 
 #include "common/suite.h"
 #include "pd-demo/pages.h"
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 #include "pd-demo/size.h"
 #include "unit/demo/demo.h"
 

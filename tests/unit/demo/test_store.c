@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/suite.h"
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 #include "unit/demo/demo.h"
 
 #define SMALL                                                                                      \

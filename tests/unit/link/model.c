@@ -327,6 +327,30 @@ same_sharding(const struct kvf_sharding *a, const struct kvf_sharding *b)
 }
 
 /* The map's summary fields against its components and lanes. */
+/* Does the lane say of itself what stands at this address? */
+static int
+names_itself(const struct kvf_component *c, const struct kvf_lane *lane, uint64_t off)
+{
+	uint32_t i, j, before;
+
+	for (i = 0; i < c->num_entries; i++) {
+		const struct kvf_entry *e = &c->entries[i];
+		uint64_t cell = e->row_bytes / e->head_count;
+		uint64_t step = e->head_stride != 0 ? e->head_stride : cell;
+
+		if (e->layer != lane->layer || e->kind != lane->kind ||
+			lane->head_first < e->head_first ||
+			lane->head_first + lane->head_count > e->head_first + e->head_count ||
+			off != e->offset + (lane->head_first - e->head_first) * step)
+			continue;
+		for (j = before = 0; j < i; j++)
+			before += c->entries[j].layer == e->layer && c->entries[j].kind == e->kind;
+		/* Other components may have had some too. */
+		return lane->row_bytes == cell * lane->head_count && lane->occurrence >= before;
+	}
+	return 0;
+}
+
 static void
 check_map(const struct kvf_map *map, const struct ep *src, const struct ep *dst)
 {
@@ -350,6 +374,8 @@ check_map(const struct kvf_map *map, const struct ep *src, const struct ep *dst)
 	for (i = 0; i < map->num_lanes; i++) {
 		const struct kvf_lane *lane = &map->lanes[i];
 
+		CHECK(names_itself(s, lane, lane->src_off));
+		CHECK(names_itself(d, lane, lane->dst_off));
 		row_bytes += lane->row_bytes;
 		if (lane->src_page_stride != lane->src_row_stride * s->page_tokens)
 			split |= KVF_PLAN_SPLIT_SRC;

@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 #include <kvferry/geometry.h>
+#include <kvferry/link.h>
 
 #include "common/layout.h"
-#include "plan/link.h"
 
 #define LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
 

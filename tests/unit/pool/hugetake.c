@@ -110,8 +110,11 @@ guard(int fd)
 			reply.status = system(req.command);
 			reply.changed = (int64_t)huge_total() - before;
 		} else {
-			/* What goes back is what was taken, even if the kernel does it later. */
+			/* Pages that were free anyway were not taken, and do not go back. */
+			if (req.delta < -taken)
+				req.delta = -taken;
 			reply.changed = change_count(req.delta);
+			/* The kernel takes back later what is in use now. */
 			if (req.delta < 0)
 				reply.changed = req.delta;
 		}
@@ -156,6 +159,9 @@ start_guardian(void)
 
 		/* A signal to our process group, or a reader of our output, must not notice it. */
 		setsid();
+		signal(SIGTERM, SIG_IGN);
+		signal(SIGINT, SIG_IGN);
+		signal(SIGHUP, SIG_IGN);
 		close(sv[0]);
 		dup2(null, STDIN_FILENO);
 		dup2(null, STDOUT_FILENO);

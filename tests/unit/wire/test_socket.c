@@ -52,11 +52,11 @@ raw_send(int sock, const void *data, size_t len, int num_fds)
 	char ctl[CMSG_SPACE(64 * sizeof(int))] __attribute__((aligned(8)));
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	int i;
 
 	memset(ctl, 0, sizeof(ctl));
 	if (num_fds > 0) {
 		struct cmsghdr *c;
+		int i;
 
 		msg.msg_control = ctl;
 		msg.msg_controllen = CMSG_SPACE((size_t)num_fds * sizeof(int));
