@@ -31,6 +31,7 @@ struct kvf_conn {
 	struct kvf_ep *ep; /* NULL: has not registered */
 	pid_t pid;
 	uid_t uid;
+	gid_t gid;
 	uint64_t opened_ms;
 	bool closed; /* freed at the end of the round */
 };
@@ -96,6 +97,10 @@ listen_at(struct kvf_engine *e, struct kvf_err *err)
 		e->listen_fd = -1;
 		return kvf_fail_errno(err, "cannot bind the socket path=%s", e->socket_path);
 	}
+	if (e->cfg.set_owner &&
+		chown(e->socket_path, (uid_t)e->cfg.socket_uid, (gid_t)e->cfg.socket_gid) != 0)
+		return kvf_fail_errno(err, "cannot give the socket path=%s to uid=%lld gid=%lld",
+			e->socket_path, (long long)e->cfg.socket_uid, (long long)e->cfg.socket_gid);
 	if (listen(e->listen_fd, BACKLOG) != 0)
 		return kvf_fail_errno(err, "cannot listen at path=%s", e->socket_path);
 	return watch(e, e->listen_fd, &tag_listen, err);
@@ -164,6 +169,22 @@ turn_away(struct kvf_engine *e)
 	e->spare_fd = spare_open();
 }
 
+static bool
+welcome(const struct kvf_engine *e, const struct kvf_conn *c)
+{
+	uint32_t i;
+
+	if (c->uid == geteuid() || c->uid == 0)
+		return true;
+	for (i = 0; i < e->cfg.num_uids; i++)
+		if (e->cfg.uids[i] == c->uid)
+			return true;
+	for (i = 0; i < e->cfg.num_gids; i++)
+		if (e->cfg.gids[i] == c->gid)
+			return true;
+	return false;
+}
+
 static void
 on_accept(struct kvf_engine *e)
 {
@@ -190,11 +211,20 @@ on_accept(struct kvf_engine *e)
 		c->fd = fd;
 		c->pid = cred.pid;
 		c->uid = cred.uid;
+		c->gid = cred.gid;
 		c->opened_ms = now_ms();
 		c->next = e->conns;
 		e->conns = c;
 		e->num_conns++;
-		if (e->num_conns > e->cfg.max_endpoints + SPARE_CONNS) {
+		if (!welcome(e, c)) {
+			kvf_fail(&err, KVF_E_PERM,
+				"uid=%u gid=%u may not connect: allowed are uid=%u, root and what "
+				"--allow-uid and "
+				"--allow-gid name",
+				(unsigned int)c->uid, (unsigned int)c->gid,
+				(unsigned int)geteuid());
+			refuse(e, c, &err);
+		} else if (e->num_conns > e->cfg.max_endpoints + SPARE_CONNS) {
 			kvf_fail(&err, KVF_E_QUOTA, "connections=%u limit=%u", e->num_conns,
 				e->cfg.max_endpoints + SPARE_CONNS);
 			refuse(e, c, &err);

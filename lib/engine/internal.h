@@ -150,6 +150,7 @@ struct kvf_part {
 	bool dirty;
 	bool sweeping; /* in the queue that gives grants back */
 	bool drained;
+	bool verify;  /* KVF_ROOM_VERIFY */
 	bool clipped; /* a state list was longer than the other side's */
 	bool linked;  /* legs_expected is known */
 	uint32_t rank;

@@ -400,6 +400,7 @@ join(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_sqe *sqe, str
 	p->seq = sqe->seq;
 	p->total = sqe->total;
 	p->status = KVF_BOOTSTRAPPING;
+	p->verify = (sqe->flags & KVF_ROOM_VERIFY) != 0;
 	p->posted = d->now;
 	p->bootstrap_ms = sqe->bootstrap_timeout_ms != 0 ? sqe->bootstrap_timeout_ms
 							 : ep->reg->msg.bootstrap_timeout_ms;

@@ -503,9 +503,10 @@ peer_wait(struct peer *p, uint64_t room, int ms)
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	for (;;) {
-		int st, left;
+		int st, left, n = kvf_poll(p->ep, ev, 16), i;
 
-		kvf_poll(p->ep, ev, 16);
+		for (i = 0; i < n; i++)
+			p->clipped |= ev[i].clipped != 0;
 		st = kvf_room_status(p->ep, room);
 		if (st < 0)
 			return st;

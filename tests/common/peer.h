@@ -32,6 +32,7 @@ struct peer {
 	uint8_t *base;
 	uint8_t *shadow;
 	struct kvf_endpoint *ep;
+	bool clipped; /* an event said so */
 };
 
 struct peer_shape {
