@@ -21,9 +21,7 @@
  * How many bytes, of all lanes together, are fetched ahead of the loads. Enough to cover the
  * latency of memory, and little enough to be still there when the loads come.
  */
-#ifndef KVF_CPU_AHEAD
 #define KVF_CPU_AHEAD 4096u
-#endif
 
 /* Non-temporal stores move whole lines; below this a row is mostly head and tail. */
 #define KVF_CPU_STREAM_ROW 128u
@@ -36,7 +34,9 @@
 struct kvf_cpu_lane {
 	const uint8_t *src;
 	uint8_t *dst;
-	const uint8_t *ahead; /* same-sized source row that this lane copies later: fetch it */
+	/* Same-sized source row that this lane copies later, to be fetched into the cache; never
+	 * NULL, src itself when there is none. */
+	const uint8_t *ahead;
 };
 
 struct kvf_cpu_kernel {

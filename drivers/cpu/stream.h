@@ -16,9 +16,7 @@
 #define LINE 64u
 
 /* From this row length on, four lines a turn instead of two. */
-#ifndef KVF_CPU_LONG_ROW
 #define KVF_CPU_LONG_ROW 4096u
-#endif
 
 #define INLINE static inline __attribute__((always_inline))
 

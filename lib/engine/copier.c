@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -138,6 +139,44 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 	return n;
 }
 
+/* Do the destinations of a finished slice hold what its sources hold? */
+static bool
+same_bytes(const struct kvf_slot *slot, uint32_t slice)
+{
+	struct kvf_copy copies[KVF_COPY_BATCH_MAX];
+	uint32_t n = expand(slot, slice, copies), i;
+	uint64_t r;
+
+	for (i = 0; i < n; i++)
+		for (r = 0; r < copies[i].rows; r++)
+			if (memcmp(copies[i].src + r * copies[i].src_stride,
+				    copies[i].dst + r * copies[i].dst_stride,
+				    copies[i].row_bytes) != 0)
+				return false;
+	return true;
+}
+
+/* A batch's tag says which slice of which slot it is. */
+static uint64_t
+tag_of(uint32_t index, uint32_t slice)
+{
+	return (uint64_t)slice << 32 | index;
+}
+
+static void
+batch_done(struct kvf_copier *c, const struct kvf_copy_done *done)
+{
+	uint32_t index = (uint32_t)done->tag;
+	const struct kvf_slot *slot = &c->shared->slots[index];
+	int error = done->error;
+
+	if (error == 0 && slot->verify && !same_bytes(slot, (uint32_t)(done->tag >> 32)))
+		error = KVF_E_VERIFY;
+	if (error != 0)
+		count(&c->counters.errors, 1);
+	slices_done(c->shared, index, 1, error);
+}
+
 /* Claims a slice of the next active slot after the last one served. */
 static bool
 claim(struct kvf_copier *c, uint32_t *index, uint32_t *slice)
@@ -194,7 +233,8 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 		n = expand(&sh->slots[index], slice, copies);
 		if (!worked)
 			start = rte_rdtsc();
-		rc = sh->ops->submit(c->channels[ch], copies, n, sh->slots[index].flags, index);
+		rc = sh->ops->submit(
+			c->channels[ch], copies, n, sh->slots[index].flags, tag_of(index, slice));
 		worked = true;
 		max--;
 		if (rc != 0) {
@@ -217,11 +257,8 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 		c->in_flight -= n;
 		if (n > 0)
 			count(&c->counters.slices, n);
-		for (i = 0; i < n; i++) {
-			if (done[i].error != 0)
-				count(&c->counters.errors, 1);
-			slices_done(sh, (uint32_t)done[i].tag, 1, done[i].error);
-		}
+		for (i = 0; i < n; i++)
+			batch_done(c, &done[i]);
 		start = c->num_channels > 1 ? rte_rdtsc() : now;
 	}
 	if (cycles > 0)

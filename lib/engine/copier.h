@@ -45,6 +45,7 @@ struct kvf_slot {
 	uint32_t unit_group;  /* units in a slice */
 	uint32_t lane_group;  /* lanes in a slice */
 	uint32_t lane_slices; /* ceil(num_lanes / lane_group) */
+	bool verify;          /* compare after copying */
 	uint32_t flags;       /* KVF_COPY_* */
 	const struct kvf_map *map;
 	const uint8_t *src_base;

@@ -237,6 +237,13 @@ sleep_for_work(struct kvf_dispatcher *d)
 	set_sleeping(d, 0);
 }
 
+static void
+show_memory(struct kvf_dispatcher *d)
+{
+	atomic_store_explicit(&d->totals.slab_bytes, d->slab.bytes_held, memory_order_relaxed);
+	atomic_store_explicit(&d->totals.slab_used, d->slab.bytes_used, memory_order_relaxed);
+}
+
 static bool
 all_slots_free(const struct kvf_dispatcher *d)
 {
@@ -311,6 +318,7 @@ kvf_dispatcher_main(void *arg)
 		worked |= kvf_sweep(d);
 		if (tick) {
 			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
+			show_memory(d);
 			for (i = 0; i < d->num_eps; i++)
 				if (!d->eps[i]->dead)
 					kvf_room_timers(d, d->eps[i]);
@@ -326,8 +334,7 @@ kvf_dispatcher_main(void *arg)
 		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {
 			rte_pause();
 		} else {
-			atomic_store_explicit(
-				&d->totals.slab_bytes, d->slab.bytes_held, memory_order_relaxed);
+			show_memory(d);
 			sleep_for_work(d);
 			idle_since = rte_rdtsc();
 		}

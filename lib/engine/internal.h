@@ -87,8 +87,9 @@ struct kvf_ep {
 	struct kvf_ring_view ring;
 	void *map_handle;
 	struct kvf_guard_region *guard;
-	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd for
-	 * both: flags such as O_NONBLOCK belong to the open file, and a client could clear them. */
+	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd
+	 * for both: flags such as O_NONBLOCK belong to the open file, and a client could clear
+	 * them. */
 	int wake_fd;
 	/* Eventfd that the client rings. Only watched here, never read or written, as the client
 	 * shares it. One for each, or clients could swallow each other's rings. */
@@ -101,8 +102,8 @@ struct kvf_ep {
 	/* Control's. */
 	int ring_fd;        /* until the client has it */
 	int client_wake_fd; /* the same */
-	bool dead_sent; /* NOTE_EP_DEAD is on its way or done */
-	bool bye;       /* the client waits for BYE_DONE */
+	bool dead_sent;     /* NOTE_EP_DEAD is on its way or done */
+	bool bye;           /* the client waits for BYE_DONE */
 
 	/* Dispatcher's. */
 	bool dead;
@@ -149,6 +150,7 @@ struct kvf_part {
 	bool dirty;
 	bool sweeping; /* in the queue that gives grants back */
 	bool drained;
+	bool verify;  /* KVF_ROOM_VERIFY */
 	bool clipped; /* a state list was longer than the other side's */
 	bool linked;  /* legs_expected is known */
 	uint32_t rank;
@@ -262,7 +264,9 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal; NOTE_WARN: the text */
+	/* NOTE_LINK without a link: the refusal; code 0: a group left, ask again. NOTE_WARN: the
+	 * text. */
+	struct kvf_err err;
 };
 
 struct kvf_totals {
@@ -276,6 +280,7 @@ struct kvf_totals {
 	_Atomic uint64_t clipped; /* state lists */
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
+	_Atomic uint64_t slab_used;
 };
 
 struct kvf_dispatcher {
@@ -286,6 +291,7 @@ struct kvf_dispatcher {
 	struct kvf_ep **eps;
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
+	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
 	uint32_t num_rooms;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
@@ -311,9 +317,10 @@ struct kvf_engine {
 	struct rte_ring *to_control;
 	int notes_fd;   /* eventfd: notes for the dispatcher */
 	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
-	int control_fd;  /* eventfd: wakes control */
+	int control_fd; /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
+	int spare_fd; /* given up for a moment when descriptors run out */
 	_Atomic bool stop_requested;
 	bool stopped;
 	uint32_t num_lcores;

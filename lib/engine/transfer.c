@@ -425,6 +425,7 @@ leg_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
 			slot->src_base = leg->src->ep->pool.base;
 			slot->dst_base = leg->dst->ep->pool.base;
 			slot->flags = slot->bytes >= KVF_UNIT_BYTES ? KVF_COPY_STREAM : 0;
+			slot->verify = leg->src->verify || leg->dst->verify;
 			slot->leg = leg;
 			slot->chunk = leg->phase == KVF_PHASE_TOKENS ? chunk : leg->final;
 			return true;
@@ -539,8 +540,11 @@ segment_done(struct kvf_dispatcher *d, struct kvf_slot *slot)
 		kvf_ep_fault(d, lost[i], &why);
 	}
 	if (error != 0)
-		kvf_room_fail(d, src->room, NULL, error, "driver=%s failed a copy from %s to %s",
-			d->engine->ops->name, src->ep->name, dst->ep->name);
+		kvf_room_fail(d, src->room, NULL, error, "driver=%s %s from %s to %s",
+			d->engine->ops->name,
+			error == KVF_E_VERIFY ? "left bytes that differ after a copy"
+					      : "failed a copy",
+			src->ep->name, dst->ep->name);
 	if (leg->stopped) {
 		if (leg->outstanding == 0) {
 			kvf_part_try_drain(d, src);

@@ -277,8 +277,9 @@ kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t 
 	rc = kvf_plan_capacity(&held, page_tokens, num_pages, start, &capacity, err);
 	if (rc != 0)
 		return rc;
-	/* A rank that holds nothing of the chunk needs no page for it. */
-	if (end - start > capacity && kvf_shard_rows(&held, end) != kvf_shard_rows(&held, start))
+	/* What counts is the rank's own rows: past the last one that it holds it needs no page. */
+	if (end - start > capacity &&
+		kvf_shard_rows(&held, end) > kvf_shard_rows(&held, start + capacity))
 		return kvf_fail(err, KVF_E_CAPACITY,
 			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
 			", capacity=%" PRIu64,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,6 +92,9 @@ e2e_dir(void)
 		perror("mkdtemp");
 		exit(2);
 	}
+	/* Other users may pass to what is opened for them. */
+	if (chmod(dir, 0711) != 0)
+		perror(dir);
 	owner = getpid();
 	atexit(clean_up);
 	signal(SIGPIPE, SIG_IGN);
@@ -366,7 +370,7 @@ e2e_engine_start(struct e2e_engine *e, const char *const *args)
 	while (*args != NULL && argc < MAX_ARGS - 1)
 		argv[argc++] = *args++;
 	argv[argc] = NULL;
-	if (!CHECK(e2e_spawn(&e->process, argv, 0)))
+	if (!CHECK(e2e_spawn(&e->process, argv, e->uid)))
 		return false;
 	do {
 		char *json = NULL;

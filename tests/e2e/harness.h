@@ -72,6 +72,7 @@ void e2e_result_free(struct e2e_result *r);
 struct e2e_engine {
 	struct e2e_process process;
 	char socket[108];
+	uid_t uid;             /* runs as this user; 0: as ours */
 	unsigned int failures; /* of the suite when it was started */
 };
 
