@@ -208,6 +208,18 @@ run_memcpy(struct bulk *b)
 	return perf_memcpy(&b->session.crew, d->base + at, p->base + at, b->limit_bytes);
 }
 
+/* The pieces are the planner's: they must give what the engine's copy gives. */
+static void
+check_baseline(struct bulk *b, uint32_t slot)
+{
+	uint32_t k;
+
+	for (k = 0; k < b->field.nd && b->o->check; k++) {
+		b->mismatches += perf_field_verify(&b->field, k, slot);
+		perf_field_spoil(&b->field, k, slot);
+	}
+}
+
 static int
 run_baselines(struct bulk *b, uint32_t i, uint32_t slot, struct kvf_err *err)
 {
@@ -221,19 +233,18 @@ run_baselines(struct bulk *b, uint32_t i, uint32_t slot, struct kvf_err *err)
 	if ((b->o->baselines & (PERF_BASE_ROWS | PERF_BASE_CMA)) == 0)
 		return 0;
 	rc = perf_pieces_make(&b->field, slot, &pieces, err);
-	if (rc == 0 && (b->o->baselines & PERF_BASE_ROWS) != 0)
+	if (rc == 0 && (b->o->baselines & PERF_BASE_ROWS) != 0) {
 		b->base[BASE_ROWS][i] = perf_rows(&b->session.crew, &pieces);
+		check_baseline(b, slot);
+	}
 	for (k = 0; k < b->field.nd; k++)
 		pids[k] = b->team->member[b->field.np + k].pid;
 	if (rc == 0 && (b->o->baselines & PERF_BASE_CMA) != 0) {
 		b->base[BASE_CMA][i] = perf_cma(&b->session.crew, &pieces, pids);
 		b->base_failed[BASE_CMA] |= b->base[BASE_CMA][i] < 0;
+		if (!b->base_failed[BASE_CMA])
+			check_baseline(b, slot);
 	}
-	/* The pieces are the planner's own: they must give what the engine's copy gives. */
-	for (k = 0; k < b->field.nd && rc == 0 && b->o->check &&
-		    (b->o->baselines & PERF_BASE_ROWS) != 0;
-		k++)
-		b->mismatches += perf_field_verify(&b->field, k, slot);
 	perf_pieces_free(&pieces);
 	return rc;
 }

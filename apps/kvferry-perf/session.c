@@ -131,6 +131,9 @@ perf_session_start(struct perf_session *s, bool small, struct kvf_err *err)
 	const char *name, *detail;
 	int rc;
 
+	/* It would inherit what an earlier engine of this process left us with. */
+	if (s->pinned)
+		perf_pin(NULL, 0);
 	s->socket = o->socket;
 	if (o->socket == NULL) {
 		struct app_engine_config cfg = {
