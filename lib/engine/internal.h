@@ -372,6 +372,9 @@ char *kvf_status_json(struct kvf_engine *e);
 
 /* dispatcher.c */
 int kvf_dispatcher_main(void *arg);
+/* One round at time `now` (TSC); never sleeps. True if anything was done. *at_rest: an orderly stop
+ * has come to its end. */
+bool kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest);
 void kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *part); /* publish its state */
 void kvf_ep_fault(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_err *why);
 
