@@ -319,6 +319,7 @@ kvf_dispatcher_main(void *arg)
 		if (tick) {
 			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
 			show_memory(d);
+			kvf_rooms_expire(d);
 			for (i = 0; i < d->num_eps; i++)
 				if (!d->eps[i]->dead)
 					kvf_room_timers(d, d->eps[i]);
