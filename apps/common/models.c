@@ -25,6 +25,7 @@ static const struct name_value kinds[] = {
 	{"scale", KVF_KIND_SCALE},
 	{"conv", KVF_KIND_CONV},
 	{"ssm", KVF_KIND_SSM},
+	{"aux", KVF_KIND_AUX},
 };
 
 static const struct name_value dtypes[] = {
@@ -57,6 +58,30 @@ lookup(const struct name_value *table, size_t n, const char *name)
 			return table[i].value;
 	}
 	return -1;
+}
+
+int
+model_kind(const char *name)
+{
+	return lookup(kinds, sizeof(kinds) / sizeof(kinds[0]), name);
+}
+
+int
+model_dtype(const char *name)
+{
+	return lookup(dtypes, sizeof(dtypes) / sizeof(dtypes[0]), name);
+}
+
+const char *
+model_kind_name(uint32_t kind)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (kinds[i].value == kind)
+			return kinds[i].name;
+	}
+	return NULL;
 }
 
 /* A whole number in [lo, hi]. */
@@ -96,13 +121,13 @@ parse_planes(const json_t *obj, struct model_group *g, struct kvf_err *err)
 		const json_t *p = json_array_get(planes, i);
 
 		text = json_string_value(json_object_get(p, "kind"));
-		tag = lookup(kinds, sizeof(kinds) / sizeof(kinds[0]), text);
+		tag = model_kind(text);
 		if (tag < 0)
 			return app_fail(err, KVF_E_INVAL, "kind=%s is not known",
 				text != NULL ? text : "(none)");
 		g->planes[i].kind = (uint16_t)tag;
 		text = json_string_value(json_object_get(p, "dtype"));
-		tag = lookup(dtypes, sizeof(dtypes) / sizeof(dtypes[0]), text);
+		tag = model_dtype(text);
 		if (tag < 0)
 			return app_fail(err, KVF_E_INVAL, "dtype=%s is not known",
 				text != NULL ? text : "(none)");
@@ -147,11 +172,75 @@ parse_layers(const json_t *obj, uint32_t layers, struct model_group *g, struct k
 	return 0;
 }
 
+/* What only some groups have: state's type and rows, a multiple that pages are padded to, and the
+ * published size of a page. */
+static int
+parse_extras(const json_t *obj, bool state, struct model_group *g, struct kvf_err *err)
+{
+	static const struct name_value types[] = {
+		{"mamba", MODEL_MAMBA},
+		{"swa", MODEL_SWA},
+		{"dsa", MODEL_DSA},
+		{"ring", MODEL_RING},
+		{"rows", MODEL_ROWS},
+	};
+	const json_t *page = json_object_get(obj, "page");
+	const char *text = json_string_value(json_object_get(obj, "type"));
+	uint64_t value, tokens, sum;
+	int type;
+
+	if (json_object_get(obj, "page_multiple") != NULL) {
+		if (get_number(obj, "page_multiple", 1, 1u << 24, &value, err) != 0)
+			return err->code;
+		g->page_multiple = (uint32_t)value;
+	}
+	if (state) {
+		type = lookup(types, sizeof(types) / sizeof(types[0]), text);
+		if (type < 0)
+			return app_fail(err, KVF_E_INVAL, "type=%s of state is not known",
+				text != NULL ? text : "(none)");
+		g->type = (uint32_t)type;
+		g->rows = type == MODEL_MAMBA ? 1 : 0;
+		if (type == MODEL_SWA || type == MODEL_RING || type == MODEL_ROWS) {
+			if (get_number(obj, "rows", 1, 1u << 20, &value, err) != 0)
+				return err->code;
+			g->rows = (uint32_t)value;
+		}
+	}
+	if (page == NULL)
+		return 0;
+	if (get_number(page, "tokens", 1, 1u << 20, &tokens, err) != 0 ||
+		get_number(page, "bytes", 1, INT64_MAX, &value, err) != 0)
+		return err->code;
+	sum = model_page_bytes(g, (uint32_t)tokens);
+	if (sum != value)
+		return app_fail(err, KVF_E_INVAL,
+			"page of tokens=%" PRIu64 " has bytes=%" PRIu64
+			" but its planes add up to %" PRIu64,
+			tokens, value, sum);
+	return 0;
+}
+
+/* Groups of one type are one component, so they have one number of rows. */
+static bool
+same_rows(const struct model_groups *groups, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		if (groups->group[i].type == groups->group[n].type &&
+			groups->group[i].rows != groups->group[n].rows)
+			return false;
+	}
+	return true;
+}
+
 static int
 parse_groups(const json_t *obj, const char *key, uint32_t layers, struct model_groups *groups,
 	struct kvf_err *err)
 {
 	const json_t *list = json_object_get(obj, key);
+	bool state = strcmp(key, "state") == 0;
 	uint64_t value;
 	uint32_t i;
 
@@ -168,8 +257,14 @@ parse_groups(const json_t *obj, const char *key, uint32_t layers, struct model_g
 			return err->code;
 		groups->group[i].heads = (uint32_t)value;
 		if (parse_planes(g, &groups->group[i], err) != 0 ||
-			parse_layers(g, layers, &groups->group[i], err) != 0)
+			parse_layers(g, layers, &groups->group[i], err) != 0 ||
+			parse_extras(g, state, &groups->group[i], err) != 0)
 			return err->code;
+		if (state && !same_rows(groups, i))
+			return app_fail(err, KVF_E_INVAL,
+				"rows=%u of state[%u] must be those of the other groups of its "
+				"type",
+				groups->group[i].rows, i);
 	}
 	return 0;
 }
@@ -177,15 +272,29 @@ parse_groups(const json_t *obj, const char *key, uint32_t layers, struct model_g
 uint64_t
 model_groups_bytes(const struct model_groups *groups)
 {
-	uint64_t sum = 0;
+	uint64_t sum = 0, rows;
 	uint32_t i, p;
 
 	for (i = 0; i < groups->num; i++) {
 		const struct model_group *g = &groups->group[i];
 
+		rows = g->rows > 0 ? g->rows : 1;
 		for (p = 0; p < g->num_planes; p++)
-			sum += (uint64_t)g->num_layers * g->heads * g->planes[p].head_bytes;
+			sum += rows * g->num_layers * g->heads * g->planes[p].head_bytes;
 	}
+	return sum;
+}
+
+uint64_t
+model_page_bytes(const struct model_group *g, uint32_t page_tokens)
+{
+	uint64_t sum = 0;
+	uint32_t p;
+
+	for (p = 0; p < g->num_planes; p++)
+		sum += (uint64_t)page_tokens * g->heads * g->planes[p].head_bytes;
+	if (g->page_multiple > 0)
+		sum = (sum + g->page_multiple - 1) / g->page_multiple * g->page_multiple;
 	return sum;
 }
 
@@ -205,6 +314,26 @@ parse_layout(const json_t *obj, struct model *m, struct kvf_err *err)
 	return 0;
 }
 
+/* A draft layer that used the id of a target layer would be taken for it. */
+static int
+check_ids(const struct model_groups *groups, const char *key, uint32_t lo, uint32_t hi,
+	struct kvf_err *err)
+{
+	uint32_t i, k;
+
+	for (i = 0; i < groups->num; i++) {
+		for (k = 0; k < groups->group[i].num_layers; k++) {
+			uint32_t id = groups->group[i].layers[k];
+
+			if (id < lo || id >= hi)
+				return app_fail(err, KVF_E_INVAL,
+					"layer=%u of %s[%u] must be in [%u, %u)", id, key, i, lo,
+					hi);
+		}
+	}
+	return 0;
+}
+
 static int
 parse_model(const json_t *obj, struct model *m, struct kvf_err *err)
 {
@@ -217,11 +346,15 @@ parse_model(const json_t *obj, struct model *m, struct kvf_err *err)
 	if (get_number(obj, "layers", 1, MODEL_MAX_LAYERS, &layers, err) != 0)
 		return err->code;
 	m->layers = (uint32_t)layers;
+	m->kept_layers = m->layers;
 	if (get_number(obj, "bytes_per_token", 1, INT64_MAX, &m->bytes_per_token, err) != 0 ||
 		parse_layout(obj, m, err) != 0 ||
 		parse_groups(obj, "tokens", m->layers, &m->tokens, err) != 0 ||
 		parse_groups(obj, "draft", m->layers, &m->draft, err) != 0 ||
-		parse_groups(obj, "state", m->layers, &m->state, err) != 0)
+		parse_groups(obj, "state", m->layers, &m->state, err) != 0 ||
+		check_ids(&m->tokens, "tokens", 0, m->layers, err) != 0 ||
+		check_ids(&m->draft, "draft", m->layers, UINT16_MAX, err) != 0 ||
+		check_ids(&m->state, "state", 0, m->layers, err) != 0)
 		return err->code;
 	sum = model_groups_bytes(&m->tokens);
 	if (sum != m->bytes_per_token)
@@ -279,7 +412,7 @@ static int
 no_such_model(const char *path, const char *name, struct kvf_err *err)
 {
 	struct model_names names;
-	char all[160] = "";
+	char all[200] = "";
 	uint32_t i;
 	size_t len;
 
@@ -355,6 +488,7 @@ model_cut_layers(struct model *m, uint32_t layers, struct kvf_err *err)
 			"layers=%u leaves no layer with KV: the first one of model=%s is layer=%u",
 			layers, m->name, m->tokens.group[0].layers[0]);
 	m->tokens = tokens;
+	m->kept_layers = layers;
 	cut_groups(&m->state, layers);
 	m->bytes_per_token = model_groups_bytes(&m->tokens);
 	m->state_bytes = model_groups_bytes(&m->state);
@@ -386,6 +520,8 @@ model_add_state(struct model *m)
 	/* Heads like a KDA layer's, small enough to ride along with any model. */
 	m->state.num = 2;
 	for (i = 0; i < 2; i++) {
+		g[i].type = MODEL_MAMBA;
+		g[i].rows = 1;
 		g[i].heads = 32;
 		g[i].num_planes = 1;
 		g[i].num_layers = 2;

@@ -24,6 +24,9 @@ struct options {
 enum {
 	OPT_CPUS = 256,
 	OPT_MODE,
+	OPT_OWNER,
+	OPT_UID,
+	OPT_GID,
 	OPT_NO_HUGE,
 	OPT_BUSY,
 	OPT_MAX_ENDPOINTS,
@@ -34,6 +37,10 @@ enum {
 static const struct argp_option options[] = {
 	{"socket", 's', "PATH", 0, "UNIX socket to listen at (default " KVF_DEFAULT_SOCKET ")", 0},
 	{"socket-mode", OPT_MODE, "OCTAL", 0, "permissions of the socket (default 600)", 0},
+	{"socket-owner", OPT_OWNER, "UID[:GID]", 0, "give the socket to this user (numbers)", 0},
+	{"allow-uid", OPT_UID, "UID", 0,
+		"another user that may connect, beside this one and root; may be repeated", 0},
+	{"allow-gid", OPT_GID, "GID", 0, "a group whose members may connect; may be repeated", 0},
 	{"driver", 'd', "NAME[:ARGS]", 0,
 		"what copies: cpu[:avx512|avx2|portable], dmadev[:DEVICE,...] (default cpu)", 0},
 	{"lcores", 'n', "N", 0, "threads that copy; the first one also dispatches (default 1)", 0},
@@ -65,6 +72,30 @@ number(const struct argp_state *state, const char *what, const char *arg, int ba
 	return v;
 }
 
+static void
+owner(const struct argp_state *state, struct options *o, char *arg)
+{
+	char *colon = strchr(arg, ':');
+
+	o->engine.set_owner = true;
+	o->engine.socket_gid = -1;
+	if (colon != NULL) {
+		*colon = '\0';
+		o->engine.socket_gid =
+			(int64_t)number(state, "socket-owner", colon + 1, 10, 0, UINT32_MAX - 1);
+	}
+	o->engine.socket_uid = (int64_t)number(state, "socket-owner", arg, 10, 0, UINT32_MAX - 1);
+}
+
+static void
+peer(const struct argp_state *state, const char *what, const char *arg, uint32_t *ids, uint32_t *n)
+{
+	if (*n == KVF_ENGINE_MAX_PEERS)
+		argp_error(
+			state, "--%s given more often than limit=%u", what, KVF_ENGINE_MAX_PEERS);
+	ids[(*n)++] = (uint32_t)number(state, what, arg, 10, 0, UINT32_MAX - 1);
+}
+
 static error_t
 parse(int key, char *arg, struct argp_state *state)
 {
@@ -86,6 +117,15 @@ parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_MODE:
 		o->engine.socket_mode = (uint32_t)number(state, "socket-mode", arg, 8, 1, 0777);
+		break;
+	case OPT_OWNER:
+		owner(state, o, arg);
+		break;
+	case OPT_UID:
+		peer(state, "allow-uid", arg, o->engine.uids, &o->engine.num_uids);
+		break;
+	case OPT_GID:
+		peer(state, "allow-gid", arg, o->engine.gids, &o->engine.num_gids);
 		break;
 	case OPT_CPUS:
 		o->eal.cpus = arg;

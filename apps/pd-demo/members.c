@@ -99,7 +99,7 @@ clear_line(struct demo_run *run)
 static void
 draw_line(struct demo_run *run)
 {
-	uint64_t now = demo_now_ns();
+	uint64_t now = app_now_ns();
 	double done = 0, all = 0;
 	uint32_t i;
 
@@ -221,7 +221,7 @@ reap(struct demo_member *m, uint64_t deadline)
 		got = waitpid(m->pid, &status, killed ? 0 : WNOHANG);
 		if (got == m->pid || (got < 0 && errno != EINTR)) {
 			m->pid = 0;
-		} else if (!killed && demo_now_ns() >= deadline) {
+		} else if (!killed && app_now_ns() >= deadline) {
 			kill(m->pid, SIGKILL);
 			killed = true;
 		} else if (!killed) {
@@ -240,12 +240,12 @@ on_end(struct demo_run *run, struct demo_member *m)
 
 	close(m->fd);
 	m->fd = -1;
-	status = reap(m, demo_now_ns() + REAP_NS);
+	status = reap(m, app_now_ns() + REAP_NS);
 	if (m->milestone == DEMO_CLOSED && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
 	m->dead = true;
 	if (!run->broken)
-		run->grace_until = demo_now_ns() + GRACE_NS;
+		run->grace_until = app_now_ns() + GRACE_NS;
 	run->broken = true;
 	if (m->told)
 		return;
@@ -329,7 +329,7 @@ bool
 demo_members_wait(
 	struct demo_run *run, const char *phase, uint32_t roles, enum demo_msg_type milestone)
 {
-	uint64_t start = demo_now_ns(), now;
+	uint64_t start = app_now_ns(), now;
 	uint64_t limit = run->o->timeout_s * SECOND_NS + SLACK_NS;
 	uint32_t i;
 
@@ -341,7 +341,7 @@ demo_members_wait(
 	while (!all_passed(run, roles, milestone)) {
 		pump(run);
 		draw_line(run);
-		now = demo_now_ns();
+		now = app_now_ns();
 		/* Only while rooms are open have the others anything to tell about a death. */
 		if (run->broken && (milestone != DEMO_DONE || now >= run->grace_until))
 			break;
@@ -369,7 +369,7 @@ demo_members_end(struct demo_run *run)
 	for (i = 0; i < run->num_members; i++) {
 		struct demo_member *m = &run->members[i];
 
-		reap(m, demo_now_ns() + REAP_NS);
+		reap(m, app_now_ns() + REAP_NS);
 		if (m->fd >= 0)
 			close(m->fd);
 		m->fd = -1;

@@ -3,7 +3,7 @@
 
 #include "common/fail.h"
 #include "pd-demo/pages.h"
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 
 int
 demo_pages_init(struct demo_pages *pages, uint32_t num_pages, uint64_t seed, struct kvf_err *err)

@@ -19,7 +19,8 @@
 #define PD_DEMO_PROTO_H
 
 #include <stdint.h>
-#include <time.h>
+
+#include "common/clock.h"
 
 enum demo_msg_type {
 	/* Milestones, in order. */
@@ -44,15 +45,6 @@ struct demo_msg {
 	uint64_t v[2];
 	char text[256];
 };
-
-static inline uint64_t
-demo_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* Runs one worker to its end; the exit status. */
 struct demo_options;

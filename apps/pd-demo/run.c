@@ -12,39 +12,49 @@ static int
 start_engine(struct demo_run *run, struct kvf_err *err)
 {
 	const struct demo_options *o = run->o;
+	struct app_engine_config cfg;
 	uint64_t limit_ms;
 
 	if (o->engine == NULL) {
 		limit_ms = o->timeout_s * 1000ull;
 		if (limit_ms > ENGINE_WAIT_MS)
 			limit_ms = ENGINE_WAIT_MS;
-		return demo_engine_wait(&run->engine, o->socket, limit_ms, err);
+		return app_engine_wait(&run->engine, o->socket, limit_ms, err);
 	}
 	fprintf(run->info, "engine: %s --socket %s --driver %s --lcores %u\n", o->engine, o->socket,
 		o->driver, o->lcores);
 	fflush(run->info);
-	return demo_engine_start(&run->engine, o, run->sizing.memory == DEMO_MEMORY_SMALL, err);
+	cfg = (struct app_engine_config){
+		.who = "pd-demo",
+		.path = o->engine,
+		.socket = o->socket,
+		.driver = o->driver,
+		.lcores = o->lcores,
+		.args = o->engine_args,
+		.no_huge = run->sizing.memory == DEMO_MEMORY_SMALL,
+	};
+	return app_engine_start(&run->engine, &cfg, err);
 }
 
 static void
 run_phases(struct demo_run *run)
 {
-	uint64_t start = demo_now_ns();
+	uint64_t start = app_now_ns();
 
 	if (!demo_members_wait(run, "filling the pools", DEMO_ALL_BITS, DEMO_READY))
 		return;
-	run->fill_s = (double)(demo_now_ns() - start) / 1e9;
+	run->fill_s = (double)(app_now_ns() - start) / 1e9;
 	demo_members_go(run, DEMO_DECODE_BIT);
 	if (!demo_members_wait(run, "granting pages", DEMO_DECODE_BIT, DEMO_POSTED))
 		return;
 	demo_members_go(run, DEMO_PREFILL_BIT);
 	if (!demo_members_wait(run, "transferring", DEMO_ALL_BITS, DEMO_DONE))
 		return;
-	start = demo_now_ns();
+	start = app_now_ns();
 	demo_members_go(run, DEMO_ALL_BITS);
 	if (!demo_members_wait(run, "verifying", DEMO_ALL_BITS, DEMO_VERIFIED))
 		return;
-	run->verify_s = (double)(demo_now_ns() - start) / 1e9;
+	run->verify_s = (double)(app_now_ns() - start) / 1e9;
 	demo_members_wait(run, "closing", DEMO_ALL_BITS, DEMO_CLOSED);
 }
 
@@ -107,7 +117,7 @@ demo_parent_main(struct demo_options *o, const struct model *m)
 		chosen.memory = DEMO_MEMORY_SMALL;
 	run_all(&run);
 	demo_members_end(&run);
-	rc = demo_engine_stop(&run.engine, &err);
+	rc = app_engine_stop(&run.engine, &err);
 	if (rc != 0)
 		demo_fail(&run, NULL, DEMO_NO_ROOM, rc, err.text);
 	/* A killed engine leaves its socket behind; this one was made up for this run. */

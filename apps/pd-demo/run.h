@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "pd-demo/engine.h"
+#include "common/engine.h"
 #include "pd-demo/options.h"
 #include "pd-demo/proto.h"
 #include "pd-demo/rooms.h"
@@ -46,7 +46,7 @@ struct demo_run {
 	const struct model *model;
 	struct demo_plan plan;
 	struct demo_sizing sizing;
-	struct demo_engine engine;
+	struct app_engine engine;
 	struct demo_member *members; /* prefill ranks, then decode ranks */
 	uint32_t num_members;
 	bool *room_failed;

@@ -34,7 +34,7 @@ void
 demo_tell_progress(struct demo_worker *w, uint64_t done, uint64_t all)
 {
 	struct demo_msg msg = {.type = DEMO_PROGRESS, .room = DEMO_NO_ROOM, .v = {done, all}};
-	uint64_t now = demo_now_ns();
+	uint64_t now = app_now_ns();
 
 	if (now < w->next_progress)
 		return;
@@ -96,7 +96,7 @@ on_event(struct demo_worker *w, const struct kvf_event *ev)
 		room_failed(w, r, KVF_E_PROTO, text);
 	}
 	if (ev->status == KVF_SUCCESS && s->status != KVF_SUCCESS)
-		w->last_success = demo_now_ns();
+		w->last_success = app_now_ns();
 	s->status = ev->status;
 	s->arrived = ev->tokens;
 	if (ev->status == KVF_FAILED) {
@@ -190,14 +190,21 @@ make_lists(const struct demo_worker *w, uint32_t r, uint64_t page, uint64_t num_
 	struct kvf_pages *lists)
 {
 	const struct demo_grant *g = &w->store.grants[r];
-	uint32_t n = 0;
+	const struct shape_rank *decl = &w->layout->decl;
+	uint32_t n = 0, i, tag;
 
-	lists[n++] = (struct kvf_pages){DEMO_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
-	if (!last)
-		return n;
-	lists[n++] = (struct kvf_pages){DEMO_LIST_AUX, 1, &g->aux};
-	if (w->layout->state_slots > 0)
-		lists[n++] = (struct kvf_pages){DEMO_LIST_STATE, 1, &g->state};
+	/* Token components come first; a stage without any has no such list. */
+	if (decl->comp[0].cls == KVF_TOKENS)
+		lists[n++] =
+			(struct kvf_pages){SHAPE_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
+	for (i = 0; last && i < decl->geo.num_components; i++) {
+		tag = decl->comp[i].tag;
+		if (decl->comp[i].cls == KVF_AUX)
+			lists[n++] = (struct kvf_pages){SHAPE_LIST_AUX, 1, &g->aux};
+		else if (decl->comp[i].cls == KVF_STATE)
+			lists[n++] = (struct kvf_pages){
+				decl->comp[i].list, g->num_state[tag], g->state[tag]};
+	}
 	return n;
 }
 
@@ -205,7 +212,7 @@ make_lists(const struct demo_worker *w, uint32_t r, uint64_t page, uint64_t num_
 static bool
 try_again(struct demo_worker *w, int rc, uint64_t deadline)
 {
-	if (rc != KVF_E_AGAIN || demo_now_ns() >= deadline)
+	if (rc != KVF_E_AGAIN || app_now_ns() >= deadline)
 		return false;
 	if (take_events(w) != 0)
 		return false;
@@ -215,9 +222,9 @@ try_again(struct demo_worker *w, int rc, uint64_t deadline)
 int
 demo_grant_rooms(struct demo_worker *w, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull;
+	uint64_t deadline = app_now_ns() + w->o->timeout_s * 1000000000ull;
 	char group[KVF_GROUP_NAME_MAX];
-	struct kvf_pages lists[3];
+	struct kvf_pages lists[KVF_MAX_LISTS];
 	uint32_t r;
 	int rc;
 
@@ -257,8 +264,7 @@ send_chunk(struct demo_worker *w, uint32_t r, struct kvf_err *err)
 	const struct demo_room *room = &w->plan->rooms[r];
 	struct demo_room_state *s = &w->rooms[r];
 	uint64_t end = demo_chunk_end(w->plan, s->next, room->total);
-	uint64_t p = w->plan->page_size;
-	struct kvf_pages lists[3];
+	struct kvf_pages lists[KVF_MAX_LISTS];
 	struct kvf_send_args args = {
 		.room = room->id,
 		.start_token = s->next,
@@ -269,10 +275,10 @@ send_chunk(struct demo_worker *w, uint32_t r, struct kvf_err *err)
 	bool was_posted = s->posted;
 	int rc;
 
-	args.num_lists = make_lists(w, r, (s->next - room->start) / p, (end - s->next + p - 1) / p,
-		end == room->total, lists);
+	args.num_lists = make_lists(w, r, demo_pages_before(w->layout, room, s->next),
+		demo_pages_needed(w->layout, s->next, end, room->total), end == room->total, lists);
 	if (w->first_post == 0)
-		w->first_post = demo_now_ns();
+		w->first_post = app_now_ns();
 	s->posted = true;
 	rc = kvf_send(w->ep, &args, err);
 	if (rc == 0) {
@@ -358,7 +364,7 @@ gave_up(struct demo_worker *w, struct kvf_err *err)
 int
 demo_run_rooms(struct demo_worker *w, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull + LATER_NS;
+	uint64_t deadline = app_now_ns() + w->o->timeout_s * 1000000000ull + LATER_NS;
 	bool left = w->layout->role == KVF_PREFILL, full = false;
 	int rc;
 
@@ -371,7 +377,7 @@ demo_run_rooms(struct demo_worker *w, struct kvf_err *err)
 		if (rc != 0)
 			return rc;
 		progress(w);
-		if (demo_now_ns() >= deadline)
+		if (app_now_ns() >= deadline)
 			return gave_up(w, err);
 		if ((left && !full) || w->num_over == w->plan->num)
 			continue;
@@ -386,7 +392,7 @@ demo_run_rooms(struct demo_worker *w, struct kvf_err *err)
 int
 demo_release_rooms(struct demo_worker *w, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + w->o->timeout_s * 1000000000ull;
+	uint64_t deadline = app_now_ns() + w->o->timeout_s * 1000000000ull;
 	uint32_t r;
 	int rc;
 

@@ -59,12 +59,12 @@ static int
 wait_go(struct demo_worker *w, struct kvf_err *err)
 {
 	uint64_t limit_ms = (uint64_t)w->o->timeout_s * 1000 + GO_SLACK_MS;
-	uint64_t deadline = demo_now_ns() + limit_ms * 1000000, now;
+	uint64_t deadline = app_now_ns() + limit_ms * 1000000, now;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLIN};
 	struct demo_msg msg;
 	ssize_t n;
 
-	while ((now = demo_now_ns()) < deadline) {
+	while ((now = app_now_ns()) < deadline) {
 		if (poll(&pfd, 1, (int)((deadline - now) / 1000000) + 1) < 0 && errno != EINTR)
 			return app_fail(err, KVF_E_SYS, "poll failed: %s", strerror(errno));
 		if (pfd.revents == 0)
@@ -95,7 +95,7 @@ make_pool(const struct demo_worker *w, struct kvf_pool **pool, struct kvf_err *e
 {
 	char name[32];
 	struct kvf_pool_config cfg = {
-		.length = w->layout->pool_bytes,
+		.length = w->layout->decl.pool_bytes,
 		.page_size = w->o->memory == DEMO_MEMORY_SMALL ? 4096 : 0,
 		.name = name,
 		.numa_node = -1,
@@ -118,7 +118,7 @@ open_endpoint(struct demo_worker *w, struct kvf_pool *pool, struct kvf_err *err)
 		.group_size = demo_ranks(w->o, w->layout->role),
 		.rank = w->layout->rank,
 		.pool = pool,
-		.geometry = &w->layout->geo,
+		.geometry = &w->layout->decl.geo,
 		.open_timeout_ms = limit_ms < 10000 ? (uint32_t)limit_ms : 10000,
 		.bootstrap_timeout_ms = (uint32_t)limit_ms,
 		.waiting_timeout_ms = (uint32_t)limit_ms,
@@ -135,7 +135,7 @@ prepare(struct demo_worker *w)
 	struct work work;
 	uint32_t r;
 
-	begin_work(w, &work, w->layout->pool_bytes + (fill ? all_room_bytes(w) : 0));
+	begin_work(w, &work, w->layout->decl.pool_bytes + (fill ? all_room_bytes(w) : 0));
 	demo_store_guard(&w->store);
 	for (r = 0; fill && r < w->plan->num; r++)
 		demo_store_fill(&w->store, r);
@@ -167,7 +167,7 @@ verify(struct demo_worker *w, const struct kvf_pool *pool)
 	struct work work;
 	uint32_t r;
 
-	begin_work(w, &work, w->layout->pool_bytes + all_room_bytes(w));
+	begin_work(w, &work, w->layout->decl.pool_bytes + all_room_bytes(w));
 	for (r = 0; r < w->plan->num; r++) {
 		/* What a failed room left at decode is not defined; prefill's own rows never
 		 * change. */

@@ -42,6 +42,7 @@ static const char *const names[] = {
 	"KEY",
 	"POOL_LOST",
 	"BUSY",
+	"VERIFY",
 };
 
 const char *

@@ -183,6 +183,16 @@ check_tokens(const char *name, uint64_t value, struct kvf_err *err)
 }
 
 static int
+check_flags(uint32_t flags, uint32_t reserved, struct kvf_err *err)
+{
+	if ((flags & ~KVF_ROOM_VERIFY) != 0 || reserved != 0)
+		return kvf_fail(err, KVF_E_INVAL,
+			"flags=%#x, known flags=%#x; reserved=%u must be 0", flags, KVF_ROOM_VERIFY,
+			reserved);
+	return 0;
+}
+
+static int
 table_full(const struct kvf_endpoint *ep, struct kvf_err *err)
 {
 	return kvf_fail(err, KVF_E_QUOTA, "rooms=%u are held, max_rooms=%u: release some first",
@@ -199,7 +209,9 @@ check_recv(const struct kvf_endpoint *ep, const struct kvf_recv_args *args, stru
 	if (ep->role != KVF_DECODE)
 		return kvf_fail(err, KVF_E_INVAL, "kvf_recv on a prefill endpoint, room=%" PRIu64,
 			args->room);
-	rc = check_tokens("prefix_tokens", args->prefix_tokens, err);
+	rc = check_flags(args->flags, args->reserved, err);
+	if (rc == 0)
+		rc = check_tokens("prefix_tokens", args->prefix_tokens, err);
 	if (rc == 0)
 		rc = check_tokens("total_tokens", args->total_tokens, err);
 	if (rc != 0)
@@ -236,6 +248,7 @@ kvf_recv(struct kvf_endpoint *ep, const struct kvf_recv_args *args, struct kvf_e
 	sqe.room = args->room;
 	sqe.seq = ep->last_seq + 1;
 	sqe.key = args->key;
+	sqe.flags = (uint16_t)args->flags;
 	sqe.start = args->prefix_tokens;
 	sqe.total = args->total_tokens;
 	sqe.bootstrap_timeout_ms = args->bootstrap_timeout_ms != 0 ? args->bootstrap_timeout_ms
@@ -265,7 +278,9 @@ check_send(const struct kvf_endpoint *ep, const struct kvf_send_args *args, stru
 	if (ep->role != KVF_PREFILL)
 		return kvf_fail(err, KVF_E_INVAL, "kvf_send on a decode endpoint, room=%" PRIu64,
 			args->room);
-	rc = check_tokens("start_token", args->start_token, err);
+	rc = check_flags(args->flags, args->reserved, err);
+	if (rc == 0)
+		rc = check_tokens("start_token", args->start_token, err);
 	if (rc == 0)
 		rc = check_tokens("num_tokens", args->num_tokens, err);
 	if (rc == 0)
@@ -340,6 +355,7 @@ kvf_send(struct kvf_endpoint *ep, const struct kvf_send_args *args, struct kvf_e
 	sqe.room = args->room;
 	sqe.seq = r != NULL ? r->seq : ep->last_seq + 1;
 	sqe.key = args->key;
+	sqe.flags = (uint16_t)args->flags;
 	sqe.start = args->start_token;
 	sqe.tokens = args->num_tokens;
 	sqe.total = args->total_tokens;

@@ -4,6 +4,7 @@
  * questions. It may sleep, allocate and map; nothing on the data path waits for it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ struct kvf_conn {
 	struct kvf_ep *ep; /* NULL: has not registered */
 	pid_t pid;
 	uid_t uid;
+	gid_t gid;
 	uint64_t opened_ms;
 	bool closed; /* freed at the end of the round */
 };
@@ -95,9 +97,19 @@ listen_at(struct kvf_engine *e, struct kvf_err *err)
 		e->listen_fd = -1;
 		return kvf_fail_errno(err, "cannot bind the socket path=%s", e->socket_path);
 	}
+	if (e->cfg.set_owner &&
+		chown(e->socket_path, (uid_t)e->cfg.socket_uid, (gid_t)e->cfg.socket_gid) != 0)
+		return kvf_fail_errno(err, "cannot give the socket path=%s to uid=%lld gid=%lld",
+			e->socket_path, (long long)e->cfg.socket_uid, (long long)e->cfg.socket_gid);
 	if (listen(e->listen_fd, BACKLOG) != 0)
 		return kvf_fail_errno(err, "cannot listen at path=%s", e->socket_path);
 	return watch(e, e->listen_fd, &tag_listen, err);
+}
+
+static int
+spare_open(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 int
@@ -108,6 +120,7 @@ kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (e->epoll_fd < 0)
 		return kvf_fail_errno(err, "cannot create an epoll instance");
+	e->spare_fd = spare_open();
 	rc = watch(e, e->control_fd, &tag_notes, err);
 	return rc != 0 ? rc : listen_at(e, err);
 }
@@ -141,6 +154,37 @@ refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 	conn_close(e, c);
 }
 
+/* No descriptor is left: what waits would keep the listening socket readable, and us spinning. */
+static void
+turn_away(struct kvf_engine *e)
+{
+	int fd;
+
+	kvf_log(e, true, "out of descriptors: a connection is turned away");
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
+	fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		close(fd);
+	e->spare_fd = spare_open();
+}
+
+static bool
+welcome(const struct kvf_engine *e, const struct kvf_conn *c)
+{
+	uint32_t i;
+
+	if (c->uid == geteuid() || c->uid == 0)
+		return true;
+	for (i = 0; i < e->cfg.num_uids; i++)
+		if (e->cfg.uids[i] == c->uid)
+			return true;
+	for (i = 0; i < e->cfg.num_gids; i++)
+		if (e->cfg.gids[i] == c->gid)
+			return true;
+	return false;
+}
+
 static void
 on_accept(struct kvf_engine *e)
 {
@@ -152,8 +196,9 @@ on_accept(struct kvf_engine *e)
 		int fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Out of descriptors: the rest stays in the backlog for a later round. */
-			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			if (errno == EMFILE || errno == ENFILE)
+				turn_away(e);
+			else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				kvf_log(e, true, "accept: %s", strerror(errno));
 			return;
 		}
@@ -166,11 +211,20 @@ on_accept(struct kvf_engine *e)
 		c->fd = fd;
 		c->pid = cred.pid;
 		c->uid = cred.uid;
+		c->gid = cred.gid;
 		c->opened_ms = now_ms();
 		c->next = e->conns;
 		e->conns = c;
 		e->num_conns++;
-		if (e->num_conns > e->cfg.max_endpoints + SPARE_CONNS) {
+		if (!welcome(e, c)) {
+			kvf_fail(&err, KVF_E_PERM,
+				"uid=%u gid=%u may not connect: allowed are uid=%u, root and what "
+				"--allow-uid and "
+				"--allow-gid name",
+				(unsigned int)c->uid, (unsigned int)c->gid,
+				(unsigned int)geteuid());
+			refuse(e, c, &err);
+		} else if (e->num_conns > e->cfg.max_endpoints + SPARE_CONNS) {
 			kvf_fail(&err, KVF_E_QUOTA, "connections=%u limit=%u", e->num_conns,
 				e->cfg.max_endpoints + SPARE_CONNS);
 			refuse(e, c, &err);
@@ -441,4 +495,6 @@ kvf_control_fini(struct kvf_engine *e)
 	}
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);
+	if (e->spare_fd >= 0)
+		close(e->spare_fd);
 }

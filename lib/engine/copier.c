@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -23,17 +24,20 @@ void
 kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
 {
 	struct kvf_slot *slot = &sh->slots[index];
-	const struct kvf_map *map = slot->map;
 	uint64_t lane_bytes, units, sleeping;
 
-	slot->lane_group = map->num_lanes < KVF_LANE_GROUP ? map->num_lanes : KVF_LANE_GROUP;
-	slot->lane_slices = (map->num_lanes + slot->lane_group - 1) / slot->lane_group;
+	slot->lane_group = slot->num_lanes < KVF_LANE_GROUP ? slot->num_lanes : KVF_LANE_GROUP;
+	if (slot->lane_group > KVF_COPY_BATCH_MAX / slot->num_subs)
+		slot->lane_group = KVF_COPY_BATCH_MAX / slot->num_subs;
+	slot->lane_slices = (slot->num_lanes + slot->lane_group - 1) / slot->lane_group;
 	/* All units of a segment together, spread evenly: what one slice of one unit weighs. */
 	lane_bytes = slot->bytes / slot->num_units / slot->lane_slices + 1;
 	units = KVF_SLICE_BYTES / lane_bytes;
 	if (units > KVF_COPY_BATCH_MAX / slot->lane_group)
 		units = KVF_COPY_BATCH_MAX / slot->lane_group;
-	slot->unit_group = units == 0 ? 1 : (uint32_t)units;
+	/* Whole windows: every receiver's unit of one in the same slice. */
+	units -= units % slot->num_subs;
+	slot->unit_group = units == 0 ? slot->num_subs : (uint32_t)units;
 	slot->total =
 		(slot->num_units + slot->unit_group - 1) / slot->unit_group * slot->lane_slices;
 
@@ -87,12 +91,11 @@ row_offset(uint64_t row, uint64_t page_tokens, int split, uint64_t page_stride, 
 	return row / page_tokens * page_stride + row % page_tokens * row_stride;
 }
 
-/* The batch of slice `index` of a slot. Every (unit, lane) is one 2-D copy: kvf_leg_fill() cut the
- * units so. */
+/* The batch of slice `index` of a slot. Every (unit, lane) is one 2-D copy: kvf_segment_fill() cut
+ * the units so. */
 static uint32_t
 expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 {
-	const struct kvf_map *map = slot->map;
 	uint32_t u = index / slot->lane_slices * slot->unit_group;
 	uint32_t lane0 = index % slot->lane_slices * slot->lane_group;
 	uint32_t u_end = u + slot->unit_group, lane_end = lane0 + slot->lane_group;
@@ -100,9 +103,11 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 
 	if (u_end > slot->num_units)
 		u_end = slot->num_units;
-	if (lane_end > map->num_lanes)
-		lane_end = map->num_lanes;
+	if (lane_end > slot->num_lanes)
+		lane_end = slot->num_lanes;
 	for (; u < u_end; u++) {
+		const struct kvf_slot_sub *sub = &slot->subs[slot->unit_sub[u]];
+		const struct kvf_map *map = sub->map;
 		const struct kvf_run *r = &slot->units[u];
 
 		for (l = lane0; l < lane_end; l++) {
@@ -113,7 +118,7 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 				 row_offset(r->src_row, map->src_page_tokens,
 					 map->split & KVF_PLAN_SPLIT_SRC, lane->src_page_stride,
 					 lane->src_row_stride);
-			c->dst = slot->dst_base + lane->dst_off +
+			c->dst = sub->dst_base + lane->dst_off +
 				 row_offset(r->dst_row, map->dst_page_tokens,
 					 map->split & KVF_PLAN_SPLIT_DST, lane->dst_page_stride,
 					 lane->dst_row_stride);
@@ -136,6 +141,44 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 		}
 	}
 	return n;
+}
+
+/* Do the destinations of a finished slice hold what its sources hold? */
+static bool
+same_bytes(const struct kvf_slot *slot, uint32_t slice)
+{
+	struct kvf_copy copies[KVF_COPY_BATCH_MAX];
+	uint32_t n = expand(slot, slice, copies), i;
+	uint64_t r;
+
+	for (i = 0; i < n; i++)
+		for (r = 0; r < copies[i].rows; r++)
+			if (memcmp(copies[i].src + r * copies[i].src_stride,
+				    copies[i].dst + r * copies[i].dst_stride,
+				    copies[i].row_bytes) != 0)
+				return false;
+	return true;
+}
+
+/* A batch's tag says which slice of which slot it is. */
+static uint64_t
+tag_of(uint32_t index, uint32_t slice)
+{
+	return (uint64_t)slice << 32 | index;
+}
+
+static void
+batch_done(struct kvf_copier *c, const struct kvf_copy_done *done)
+{
+	uint32_t index = (uint32_t)done->tag;
+	const struct kvf_slot *slot = &c->shared->slots[index];
+	int error = done->error;
+
+	if (error == 0 && slot->verify && !same_bytes(slot, (uint32_t)(done->tag >> 32)))
+		error = KVF_E_VERIFY;
+	if (error != 0)
+		count(&c->counters.errors, 1);
+	slices_done(c->shared, index, 1, error);
 }
 
 /* Claims a slice of the next active slot after the last one served. */
@@ -177,6 +220,7 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 	struct kvf_copy copies[KVF_COPY_BATCH_MAX];
 	struct kvf_copy_done done[POLL_MAX];
 	bool worked = c->in_flight > 0;
+	uint64_t start = worked ? rte_rdtsc() : 0, cycles = 0, now;
 	uint32_t i, n, index, slice, ch;
 	int rc;
 
@@ -191,7 +235,10 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 			break;
 		c->next_channel = (ch + 1) % c->num_channels;
 		n = expand(&sh->slots[index], slice, copies);
-		rc = sh->ops->submit(c->channels[ch], copies, n, sh->slots[index].flags, index);
+		if (!worked)
+			start = rte_rdtsc();
+		rc = sh->ops->submit(
+			c->channels[ch], copies, n, sh->slots[index].flags, tag_of(index, slice));
 		worked = true;
 		max--;
 		if (rc != 0) {
@@ -208,16 +255,18 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 		if (c->depth[ch] == 0)
 			continue;
 		n = sh->ops->poll(c->channels[ch], done, POLL_MAX);
+		now = rte_rdtsc();
+		cycles += now - start;
 		c->depth[ch] -= n;
 		c->in_flight -= n;
 		if (n > 0)
 			count(&c->counters.slices, n);
-		for (i = 0; i < n; i++) {
-			if (done[i].error != 0)
-				count(&c->counters.errors, 1);
-			slices_done(sh, (uint32_t)done[i].tag, 1, done[i].error);
-		}
+		for (i = 0; i < n; i++)
+			batch_done(c, &done[i]);
+		start = c->num_channels > 1 ? rte_rdtsc() : now;
 	}
+	if (cycles > 0)
+		count(&c->counters.copy_cycles, cycles);
 	return worked;
 }
 
@@ -226,17 +275,20 @@ kvf_copier_loop(struct kvf_copier *c)
 {
 	struct kvf_copy_shared *sh = c->shared;
 	uint64_t spin = rte_get_tsc_hz() / 1000000 * SPIN_US;
-	uint64_t idle_since = rte_rdtsc();
+	uint64_t idle_since = rte_rdtsc(), last = idle_since;
 
 	while (!atomic_load_explicit(&sh->stop, memory_order_relaxed) || c->in_flight > 0) {
 		struct pollfd pfd = {.fd = c->wake_fd, .events = POLLIN};
-		uint64_t drop;
+		uint64_t drop, began = last;
+		bool worked = kvf_copier_step(c, 1);
 
-		if (kvf_copier_step(c, 1)) {
-			idle_since = rte_rdtsc();
+		last = rte_rdtsc();
+		if (worked) {
+			count(&c->counters.busy_cycles, last - began);
+			idle_since = last;
 			continue;
 		}
-		if (sh->busy || rte_rdtsc() - idle_since < spin) {
+		if (sh->busy || last - idle_since < spin) {
 			rte_pause();
 			continue;
 		}
@@ -249,6 +301,6 @@ kvf_copier_loop(struct kvf_copier *c)
 				idle_since = rte_rdtsc();
 		}
 		atomic_fetch_and(&sh->sleeping, ~(UINT64_C(1) << c->index));
-		idle_since = rte_rdtsc();
+		idle_since = last = rte_rdtsc();
 	}
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +23,8 @@
 
 #define NOTES      16384
 #define MAX_GROUPS 1024u
+
+#define FDS_PER_ENDPOINT 4u /* connection, pool, completion, doorbell */
 
 static const struct kvf_copy_ops *const drivers[] = {
 	&kvf_copy_cpu, &kvf_copy_dmadev, &kvf_copy_fault};
@@ -203,10 +207,31 @@ rings_create(struct kvf_engine *e, struct kvf_err *err)
 	return 0;
 }
 
+/* The usual soft limit of 1024 descriptors is less than full tables of connections take. */
+static void
+raise_fd_limit(struct kvf_engine *e)
+{
+	rlim_t want = 256 + (rlim_t)FDS_PER_ENDPOINT * e->cfg.max_endpoints;
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= want)
+		return;
+	lim.rlim_cur = lim.rlim_max < want ? lim.rlim_max : want;
+	if (setrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur < want)
+		kvf_log(e, true,
+			"WARNING: RLIMIT_NOFILE=%llu, max_endpoints=%u would need %llu: some may "
+			"be "
+			"turned away",
+			(unsigned long long)lim.rlim_cur, e->cfg.max_endpoints,
+			(unsigned long long)want);
+}
+
 static int
 start(struct kvf_engine *e, struct kvf_err *err)
 {
 	int rc;
+
+	raise_fd_limit(e);
 
 	if ((rc = kvf_guard_start(err)) != 0 || (rc = rings_create(e, err)) != 0 ||
 		(rc = driver_open(e, err)) != 0 || (rc = copiers_create(e, err)) != 0)
@@ -218,6 +243,9 @@ start(struct kvf_engine *e, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the engine");
 	memset(e->disp, 0, sizeof(*e->disp));
 	kvf_slab_init(&e->disp->slab);
+	if (getrandom(&e->disp->hash_seed, sizeof(e->disp->hash_seed), 0) !=
+		(ssize_t)sizeof(e->disp->hash_seed))
+		return kvf_fail_errno(err, "no random numbers");
 	e->disp->engine = e;
 	e->disp->copier = &e->copy->copiers[0];
 	e->disp->copy = e->copy;
@@ -257,6 +285,7 @@ kvf_engine_start(
 	if (e->cfg.drain_ms == 0)
 		e->cfg.drain_ms = 2000;
 	e->notes_fd = e->bells_fd = e->control_fd = e->epoll_fd = e->listen_fd = -1;
+	e->spare_fd = -1;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	e->generation = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	clock_gettime(CLOCK_MONOTONIC, &ts);

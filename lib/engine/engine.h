@@ -16,11 +16,18 @@
 #include <kvferry/error.h>
 
 #define KVF_ENGINE_MAX_LCORES 64u
+#define KVF_ENGINE_MAX_PEERS  32u /* user and group ids that may connect */
 
 struct kvf_engine_config {
 	const char *
 		socket; /* path to listen at; a stale socket file is replaced, a live one refused */
-	uint32_t socket_mode;       /* permission bits; 0: 0600 */
+	uint32_t socket_mode; /* permission bits; 0: 0600 */
+	int64_t socket_uid;   /* owner of the socket; with set_owner */
+	int64_t socket_gid;   /* -1: as it is */
+	bool set_owner;
+	/* Who may connect beside this user and root. The kernel says who a peer is. */
+	uint32_t num_uids, num_gids;
+	uint32_t uids[KVF_ENGINE_MAX_PEERS], gids[KVF_ENGINE_MAX_PEERS];
 	const char *driver;         /* NAME[:ARGS]; NULL: "cpu" */
 	uint32_t lcores;            /* lcores that copy, the first one dispatches as well; 0: 1 */
 	bool busy;                  /* never sleep when idle */

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include <kvferry/client.h>
+#include <kvferry/link.h>
 
 #include "base/err.h"
 #include "drivers/copy.h"
@@ -25,7 +26,6 @@
 #include "engine/engine.h"
 #include "engine/guard.h"
 #include "engine/slab.h"
-#include "plan/link.h"
 #include "plan/ring.h"
 #include "pool/import.h"
 #include "wire/message.h"
@@ -87,8 +87,9 @@ struct kvf_ep {
 	struct kvf_ring_view ring;
 	void *map_handle;
 	struct kvf_guard_region *guard;
-	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd for
-	 * both: flags such as O_NONBLOCK belong to the open file, and a client could clear them. */
+	/* The engine's end of a socket pair; the client sleeps on the other one. Not one eventfd
+	 * for both: flags such as O_NONBLOCK belong to the open file, and a client could clear
+	 * them. */
 	int wake_fd;
 	/* Eventfd that the client rings. Only watched here, never read or written, as the client
 	 * shares it. One for each, or clients could swallow each other's rings. */
@@ -101,8 +102,8 @@ struct kvf_ep {
 	/* Control's. */
 	int ring_fd;        /* until the client has it */
 	int client_wake_fd; /* the same */
-	bool dead_sent; /* NOTE_EP_DEAD is on its way or done */
-	bool bye;       /* the client waits for BYE_DONE */
+	bool dead_sent;     /* NOTE_EP_DEAD is on its way or done */
+	bool bye;           /* the client waits for BYE_DONE */
 
 	/* Dispatcher's. */
 	bool dead;
@@ -149,6 +150,7 @@ struct kvf_part {
 	bool dirty;
 	bool sweeping; /* in the queue that gives grants back */
 	bool drained;
+	bool verify;  /* KVF_ROOM_VERIFY */
 	bool clipped; /* a state list was longer than the other side's */
 	bool linked;  /* legs_expected is known */
 	uint32_t rank;
@@ -203,6 +205,7 @@ struct kvf_leg {
 	 * cut, and within it the rest of a single block. blocks 0: none. */
 	uint32_t run_pos, num_runs;
 	struct kvf_run outer, inner;
+	uint64_t units_cut; /* of the current map: how far it is */
 	struct kvf_run runs[KVF_LEG_RUNS];
 	union {
 		struct kvf_plan_iter plan;
@@ -262,7 +265,9 @@ struct kvf_note {
 	struct kvf_ep *ep;
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link;
-	struct kvf_err err; /* NOTE_LINK without a link: the refusal; NOTE_WARN: the text */
+	/* NOTE_LINK without a link: the refusal; code 0: a group left, ask again. NOTE_WARN: the
+	 * text. */
+	struct kvf_err err;
 };
 
 struct kvf_totals {
@@ -276,6 +281,7 @@ struct kvf_totals {
 	_Atomic uint64_t clipped; /* state lists */
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t slab_bytes;
+	_Atomic uint64_t slab_used;
 };
 
 struct kvf_dispatcher {
@@ -286,6 +292,7 @@ struct kvf_dispatcher {
 	struct kvf_ep **eps;
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
+	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
 	uint32_t num_rooms;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
@@ -311,9 +318,10 @@ struct kvf_engine {
 	struct rte_ring *to_control;
 	int notes_fd;   /* eventfd: notes for the dispatcher */
 	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
-	int control_fd;  /* eventfd: wakes control */
+	int control_fd; /* eventfd: wakes control */
 	int epoll_fd;
 	int listen_fd;
+	int spare_fd; /* given up for a moment when descriptors run out */
 	_Atomic bool stop_requested;
 	bool stopped;
 	uint32_t num_lcores;
@@ -364,6 +372,9 @@ char *kvf_status_json(struct kvf_engine *e);
 
 /* dispatcher.c */
 int kvf_dispatcher_main(void *arg);
+/* One round at time `now` (TSC); never sleeps. True if anything was done. *at_rest: an orderly stop
+ * has come to its end. */
+bool kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest);
 void kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *part); /* publish its state */
 void kvf_ep_fault(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_err *why);
 
@@ -399,6 +410,11 @@ void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
+
+/* segment.c */
+/* Fills the slot with the leg's next segment, and what goes with it; false when there is none for
+ * now. */
+bool kvf_segment_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot);
 
 /* transfer.c */
 void kvf_leg_create(struct kvf_dispatcher *d, struct kvf_part *src, struct kvf_part *dst);

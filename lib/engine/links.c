@@ -116,6 +116,20 @@ kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room)
 		free_slot(d, slot);
 }
 
+/* Not for new rooms any more; freed with the last one that uses it. */
+static void
+retire(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
+{
+	struct kvf_room *room;
+
+	slot->stale = true;
+	for (room = slot->waiters; room != NULL; room = room->wait_next)
+		room->waiting_link = false;
+	slot->waiters = NULL;
+	if (slot->refs == 0)
+		free_slot(d, slot);
+}
+
 static void
 tell_group(struct kvf_ep_group *group, const struct kvf_err *why)
 {
@@ -126,12 +140,31 @@ tell_group(struct kvf_ep_group *group, const struct kvf_err *why)
 			group->live[i]->event = *why;
 }
 
+/* Control gave up waiting for a group that everybody left. */
+static void
+given_up(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
+{
+	struct kvf_room *room;
+
+	for (room = slot->waiters; room != NULL; room = room->wait_next)
+		if (room->err.code == 0) {
+			want(d, slot); /* somebody came back meanwhile */
+			return;
+		}
+	retire(d, slot);
+}
+
 void
 kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note)
 {
 	struct kvf_link_slot *slot = find(d, note->prefill, note->decode);
 	struct kvf_room *room, *next;
 
+	if (note->link == NULL && note->err.code == 0) {
+		if (slot != NULL && slot->link == NULL && slot->refusal.code == 0)
+			given_up(d, slot);
+		return;
+	}
 	if (slot == NULL || slot->link != NULL) {
 		/* Nobody waits for it any more. */
 		struct kvf_note back = {.type = NOTE_LINK_FREE, .link = note->link};
@@ -161,7 +194,6 @@ void
 kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group)
 {
 	struct kvf_link_slot *slot, *next;
-	struct kvf_room *room;
 
 	for (slot = d->links; slot != NULL; slot = next) {
 		next = slot->next;
@@ -171,11 +203,6 @@ kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group)
 			/* Still waiting for control: it will build from the new membership. */
 			continue;
 		}
-		slot->stale = true;
-		for (room = slot->waiters; room != NULL; room = room->wait_next)
-			room->waiting_link = false;
-		slot->waiters = NULL;
-		if (slot->refs == 0)
-			free_slot(d, slot);
+		retire(d, slot);
 	}
 }

@@ -190,6 +190,26 @@ ep_setup(struct kvf_engine *e, struct kvf_ep *ep, int pool_fd, struct kvf_err *e
 		&ep->map_handle, err);
 }
 
+/* Nobody of the group is left: what waits for it would keep its place in the table for ever. */
+static void
+drop_wants(struct kvf_engine *e, const struct kvf_ep_group *g)
+{
+	struct kvf_want **at = &e->wants, *w;
+
+	while ((w = *at) != NULL) {
+		struct kvf_note note = {
+			.type = NOTE_LINK, .prefill = w->prefill, .decode = w->decode};
+
+		if (w->prefill != g && w->decode != g) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		free(w);
+		kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+	}
+}
+
 static void
 ep_free(struct kvf_engine *e, struct kvf_ep *ep)
 {
@@ -213,7 +233,8 @@ ep_free(struct kvf_engine *e, struct kvf_ep *ep)
 	for (i = 0; i < e->num_eps; i++)
 		if (e->eps[i] == ep)
 			e->eps[i] = e->eps[--e->num_eps];
-	ep->group->endpoints--;
+	if (--ep->group->endpoints == 0 && !e->stopped)
+		drop_wants(e, ep->group);
 	free(ep->reg);
 	free(ep);
 }

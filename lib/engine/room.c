@@ -32,9 +32,10 @@ mix(uint64_t x)
 static struct kvf_room **
 bucket(struct kvf_dispatcher *d, uint64_t id)
 {
-	return &d->buckets[mix(id) % KVF_ROOM_BUCKETS];
+	return &d->buckets[mix(mix(id ^ d->hash_seed) + d->hash_seed) % KVF_ROOM_BUCKETS];
 }
 
+/* The endpoint's part in its use `seq` of the room; seq 0: in any use that it still holds. */
 static struct kvf_part *
 part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64_t seq)
 {
@@ -48,7 +49,7 @@ part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64
 		if (r->id != id || parts == NULL || g != ep->group)
 			continue;
 		p = parts[ep->rank];
-		if (p != NULL && p->ep == ep && p->seq == seq && !p->released)
+		if (p != NULL && p->ep == ep && (seq == 0 || p->seq == seq) && !p->released)
 			return p;
 	}
 	return NULL;
@@ -399,6 +400,7 @@ join(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_sqe *sqe, str
 	p->seq = sqe->seq;
 	p->total = sqe->total;
 	p->status = KVF_BOOTSTRAPPING;
+	p->verify = (sqe->flags & KVF_ROOM_VERIFY) != 0;
 	p->posted = d->now;
 	p->bootstrap_ms = sqe->bootstrap_timeout_ms != 0 ? sqe->bootstrap_timeout_ms
 							 : ep->reg->msg.bootstrap_timeout_ms;
@@ -496,6 +498,12 @@ kvf_room_post(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in
 			"%s posted room=%" PRIu64 " seq=%" PRIu64 " after seq=%" PRIu64
 			" with rooms=%u limit=%u",
 			ep->name, sqe->room, sqe->seq, ep->last_seq, ep->num_parts, ep->max_rooms);
+	} else if (fresh && part_find(d, ep, sqe->room, 0) != NULL) {
+		/* Would also let one client make rooms of one id without end, in one bucket. */
+		kvf_fail(&why, KVF_E_PROTO,
+			"%s posted room=%" PRIu64 " seq=%" PRIu64
+			" before it released the last use",
+			ep->name, sqe->room, sqe->seq);
 	} else if (fresh) {
 		p = join(d, ep, sqe, &why);
 	}

@@ -32,11 +32,12 @@ lcore_json(struct kvf_engine *e, uint32_t i)
 		bytes += b;
 		copies += n;
 	}
-	return json_pack("{s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "lcore",
+	return json_pack("{s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "lcore",
 		(int)e->lcore_ids[i], "role", i == 0 ? "dispatch+copy" : "copy", "driver",
 		e->ops->name, "channels", (int)c->num_channels, "bytes", (json_int_t)bytes,
 		"copies", (json_int_t)copies, "slices", get(&c->counters.slices), "errors",
-		get(&c->counters.errors), "sleeps", get(&c->counters.sleeps));
+		get(&c->counters.errors), "sleeps", get(&c->counters.sleeps), "copy_cycles",
+		get(&c->counters.copy_cycles), "busy_cycles", get(&c->counters.busy_cycles));
 }
 
 static json_t *
@@ -50,6 +51,30 @@ endpoint_json(const struct kvf_ep *ep)
 		get(&ep->counters.rooms_open), "rooms_success", get(&ep->counters.rooms_success),
 		"rooms_failed", get(&ep->counters.rooms_failed), "bytes_in",
 		get(&ep->counters.bytes_in), "bytes_out", get(&ep->counters.bytes_out));
+}
+
+static json_t *
+dispatcher_json(const struct kvf_totals *t)
+{
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *counter;
+	} all[] = {
+		{"postings", &t->postings},
+		{"runs", &t->runs},
+		{"segments", &t->segments},
+		{"bytes", &t->bytes},
+		{"clipped_state_lists", &t->clipped},
+		{"sleeps", &t->sleeps},
+		{"slab_bytes", &t->slab_bytes},
+		{"slab_used", &t->slab_used},
+	};
+	json_t *o = json_object();
+	size_t i;
+
+	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		json_object_set_new(o, all[i].name, json_integer(get(all[i].counter)));
+	return o;
 }
 
 char *
@@ -68,16 +93,12 @@ kvf_status_json(struct kvf_engine *e)
 		json_array_append_new(eps, endpoint_json(e->eps[i]));
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - e->started_ns;
-	root = json_pack(
-		"{s:i, s:I, s:f, s:s, s:{s:s, s:s}, s:o, s:{s:I, s:I, s:I}, s:{s:I, s:I, s:I, "
-		"s:I, s:I, s:I}, s:o}",
+	root = json_pack("{s:i, s:I, s:f, s:s, s:{s:s, s:s}, s:o, s:{s:I, s:I, s:I}, s:o, s:o}",
 		"pid", (int)getpid(), "generation", (json_int_t)e->generation, "uptime_s",
 		(double)ns / 1e9, "socket", e->socket_path, "driver", "name", e->ops->name,
 		"detail", e->caps.detail, "lcores", lcores, "rooms", "open", get(&t->rooms_open),
 		"success", get(&t->rooms_success), "failed", get(&t->rooms_failed), "dispatcher",
-		"postings", get(&t->postings), "clipped_state_lists", get(&t->clipped), "runs",
-		get(&t->runs), "segments", get(&t->segments), "bytes", get(&t->bytes), "sleeps",
-		get(&t->sleeps), "slab_bytes", get(&t->slab_bytes), "endpoints", eps);
+		dispatcher_json(t), "endpoints", eps);
 	if (root == NULL)
 		return NULL;
 	text = json_dumps(root, JSON_COMPACT);

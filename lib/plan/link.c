@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvferry/link.h>
+
 #include "base/err.h"
-#include "plan/link.h"
 
 #define MAX_RANKS KVF_MAX_SHARDS       /* endpoints of one group */
-#define MAX_LANES (UINT64_C(64) << 20) /* 3.5 GiB of lanes: nobody means that */
+#define MAX_LANES (UINT64_C(64) << 20) /* 4 GiB of lanes: nobody means that */
 #define NONE      UINT32_MAX
 
 /* take.order: 10 + 10 bits of ranks, 2 of class, 5 + 5 of components */
@@ -89,31 +90,6 @@ struct build {
 
 	struct kvf_err *err;
 };
-
-static uint64_t
-gcd(uint64_t a, uint64_t b)
-{
-	return b == 0 ? a : gcd(b, a % b);
-}
-
-/*
- * Blocks of a start at oa + k * pa, blocks of b at ob + l * pb. The distance from the one start to
- * the other takes every value that is ob - oa modulo g = gcd(pa, pb), and nothing else; two blocks
- * share a position when -ib < distance < ia.
- */
-int
-kvf_sharding_intersects(const struct kvf_sharding *a, const struct kvf_sharding *b)
-{
-	uint64_t ia = a->interleave, ib = b->interleave;
-	uint64_t g = gcd(a->size * ia, b->size * ib);
-	uint64_t oa = a->rank * ia % g, ob = b->rank * ib % g;
-	uint64_t ahead = (ob + g - oa) % g;
-
-	/* Where a band lies depends on the prompt; some prompt makes it meet anything. */
-	if (a->mode == KVF_SHARD_BAND || b->mode == KVF_SHARD_BAND)
-		return 1;
-	return ahead < ia || (g - ahead) % g < ib;
-}
 
 static int
 by_key(const void *x, const void *y)
@@ -651,6 +627,10 @@ fill_lanes(struct kvf_map *map, struct kvf_lane *lane, const struct item *s, con
 		lane->dst_row_stride = dst_rows;
 		lane->row_bytes = step * head_bytes(se);
 		lane->layer = de->layer;
+		lane->kind = de->kind;
+		lane->occurrence = (uint16_t)(d->key & 0xffff);
+		lane->head_first = (uint16_t)h;
+		lane->head_count = (uint16_t)step;
 		if (src_rows != lane->row_bytes || dst_rows != lane->row_bytes)
 			map->dense = 0;
 	}

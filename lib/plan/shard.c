@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
+#include <kvferry/link.h>
 #include <kvferry/plan.h>
 
 #include "base/err.h"
@@ -25,6 +26,31 @@ kvf_shard_rows(const struct kvf_sharding *sh, uint64_t pos)
 	if (off > sh->interleave)
 		off = sh->interleave;
 	return pos / period * sh->interleave + off;
+}
+
+static uint64_t
+gcd(uint64_t a, uint64_t b)
+{
+	return b == 0 ? a : gcd(b, a % b);
+}
+
+/*
+ * Blocks of a start at oa + k * pa, blocks of b at ob + l * pb. The distance from the one start to
+ * the other takes every value that is ob - oa modulo g = gcd(pa, pb), and nothing else; two blocks
+ * share a position when -ib < distance < ia.
+ */
+int
+kvf_sharding_intersects(const struct kvf_sharding *a, const struct kvf_sharding *b)
+{
+	uint64_t ia = a->interleave, ib = b->interleave;
+	uint64_t g = gcd(a->size * ia, b->size * ib);
+	uint64_t oa = a->rank * ia % g, ob = b->rank * ib % g;
+	uint64_t ahead = (ob + g - oa) % g;
+
+	/* Where a band lies depends on the prompt; some prompt makes it meet anything. */
+	if (a->mode == KVF_SHARD_BAND || b->mode == KVF_SHARD_BAND)
+		return 1;
+	return ahead < ia || (g - ahead) % g < ib;
 }
 
 int
@@ -60,11 +86,10 @@ kvf_shard_span(const struct kvf_sharding *sh, uint64_t total, uint64_t *from, ui
 	each = pages / sh->size;
 	more = pages % sh->size;
 	first = sh->rank * each + (sh->rank < more ? sh->rank : more);
-	*from = first * sh->interleave;
-	*to = (first + each + (sh->rank < more)) * sh->interleave;
-	if (*from > total)
+	/* The last page of the longest prompts ends past 64 bits. */
+	if (kvf_mul_overflows(first, sh->interleave, from) || *from > total)
 		*from = total;
-	if (*to > total)
+	if (kvf_mul_overflows(first + each + (sh->rank < more), sh->interleave, to) || *to > total)
 		*to = total;
 }
 
@@ -251,8 +276,9 @@ kvf_source_check(const struct kvf_sharding *src, uint32_t page_tokens, uint64_t 
 	rc = kvf_plan_capacity(&held, page_tokens, num_pages, start, &capacity, err);
 	if (rc != 0)
 		return rc;
-	/* A rank that holds nothing of the chunk needs no page for it. */
-	if (end - start > capacity && kvf_shard_rows(&held, end) != kvf_shard_rows(&held, start))
+	/* What counts is the rank's own rows: past the last one that it holds it needs no page. */
+	if (end - start > capacity &&
+		kvf_shard_rows(&held, end) > kvf_shard_rows(&held, start + capacity))
 		return kvf_fail(err, KVF_E_CAPACITY,
 			"num_kv_tokens must fit in the provided source pages, got tokens=%" PRIu64
 			", capacity=%" PRIu64,

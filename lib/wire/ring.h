@@ -13,8 +13,8 @@
  * Sleeping: whoever wants to sleep stores its
  * *_sleeping flag, then a seq_cst fence, then looks at the other side's tail again; whoever
  * publishes a tail then does a seq_cst fence and looks at the flag. The two fences are partners:
- * one of the two sides always sees the other. An engine that has completions left over sleeps in the
- * same way until the client moves the cq_head of a full ring.
+ * one of the two sides always sees the other. An engine that has completions left over sleeps in
+ * the same way until the client moves the cq_head of a full ring.
  */
 #ifndef KVF_WIRE_RING_H
 #define KVF_WIRE_RING_H
@@ -52,7 +52,7 @@ struct kvf_sq_list {
 struct kvf_sqe {
 	uint8_t op; /* enum kvf_sq_op */
 	uint8_t num_lists;
-	uint16_t reserved0;
+	uint16_t flags; /* KVF_ROOM_* */
 	int32_t code; /* ABORT: enum kvf_error of the caller's, 0 otherwise */
 	uint64_t room;
 	uint64_t seq; /* which use of this room id by this endpoint: counts up from 1, never reused
@@ -134,20 +134,6 @@ static_assert(offsetof(struct kvf_ring, sq_tail) == 128, "wire format");
 static_assert(offsetof(struct kvf_ring, engine_sleeping) == 128 + 4 * 64, "wire format");
 static_assert(sizeof(struct kvf_ring) == 128 + 5 * 64, "wire format");
 
-/* The fence of "Sleeping" above. */
-static inline void
-kvf_ring_fence(void)
-{
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
-#endif
-	atomic_thread_fence(memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
-
 /* Private to either side: where things are, with sizes that side trusts. */
 struct kvf_ring_view {
 	struct kvf_ring *hdr;
@@ -160,6 +146,20 @@ struct kvf_ring_view {
 	uint64_t arena_bytes;
 	uint64_t total_bytes;
 };
+
+/* The fence of those who sleep and those who wake: each is the other's partner. */
+static inline void
+kvf_ring_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan" /* no plain data is published by this fence */
+#endif
+	atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
 
 /* Bytes that a ring with these sizes takes (multiple of 4096), or 0 if a size is not a power of two
  * or past its limit. */

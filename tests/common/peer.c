@@ -23,7 +23,7 @@ mix(uint64_t x)
 static uint8_t
 guard_byte(uint64_t offset)
 {
-	return (uint8_t)(mix(offset ^ 0x6775617264ull) >> 56);
+	return (uint8_t)(mix((offset / 8) ^ 0x6775617264ull) >> (offset % 8 * 8));
 }
 
 void
@@ -132,7 +132,7 @@ peer_pool(struct peer *p, struct kvf_err *err)
 		.numa_node = -1,
 		.name = "peer",
 	};
-	uint64_t i;
+	uint64_t i, word = 0;
 	int rc;
 
 	/* The struct may have been copied since it was declared. */
@@ -144,8 +144,11 @@ peer_pool(struct peer *p, struct kvf_err *err)
 	p->shadow = malloc(p->pool_bytes);
 	if (p->shadow == NULL)
 		abort();
-	for (i = 0; i < p->pool_bytes; i++)
-		p->shadow[i] = guard_byte(i);
+	for (i = 0; i < p->pool_bytes; i++) {
+		if (i % 8 == 0)
+			word = mix((i / 8) ^ 0x6775617264ull);
+		p->shadow[i] = (uint8_t)(word >> (i % 8 * 8));
+	}
 	memcpy(p->base, p->shadow, p->pool_bytes);
 	return 0;
 }
@@ -200,31 +203,76 @@ peer_close(struct peer *p)
 	memset(p, 0, sizeof(*p));
 }
 
+/* Pages of a band are dealt out rank by rank, one more to the first ranks where they do not come out
+ * even. */
 static bool
-owned(const struct kvf_sharding *sh, uint64_t pos)
+in_band(const struct kvf_sharding *sh, uint64_t pos, uint64_t total)
 {
+	uint64_t pages = (total + sh->interleave - 1) / sh->interleave;
+	uint64_t page = pos / sh->interleave, at = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < sh->size; rank++) {
+		at += pages / sh->size + (rank < pages % sh->size ? 1 : 0);
+		if (page < at)
+			return rank == sh->rank;
+	}
+	return false;
+}
+
+static bool
+owned(const struct kvf_sharding *sh, uint64_t pos, uint64_t total)
+{
+	if (sh->mode == KVF_SHARD_BAND)
+		return in_band(sh, pos, total);
 	return pos / sh->interleave % sh->size == sh->rank;
 }
 
 /* By counting, not by formula. */
 static uint64_t
-rows_below(const struct kvf_sharding *sh, uint64_t pos)
+rows_below(const struct kvf_sharding *sh, uint64_t pos, uint64_t total)
 {
 	uint64_t i, n = 0;
 
 	for (i = 0; i < pos; i++)
-		n += owned(sh, i);
+		n += owned(sh, i, total);
 	return n;
+}
+
+uint32_t
+peer_span(const struct kvf_sharding *sh, uint32_t page_tokens, uint64_t from, uint64_t to,
+	uint64_t total, uint64_t *first_page)
+{
+	uint64_t first = rows_below(sh, from, total), end = first, pos;
+
+	for (pos = from; pos < to; pos++)
+		end += owned(sh, pos, total);
+	if (first_page != NULL)
+		*first_page = first / page_tokens;
+	return first == end ? 0 : (uint32_t)((end - 1) / page_tokens - first / page_tokens + 1);
+}
+
+uint32_t
+peer_list_pages(
+	const struct peer *p, uint32_t list, uint64_t from, uint64_t to, uint64_t total)
+{
+	uint32_t i, n, most = 0;
+
+	for (i = 0; i < p->geo.num_components; i++) {
+		const struct kvf_component *c = &p->comps[i];
+
+		if (c->cls != KVF_TOKENS || c->list != list)
+			continue;
+		n = peer_span(&c->sharding, c->page_tokens, from, to, total, NULL);
+		most = n > most ? n : most;
+	}
+	return most;
 }
 
 uint32_t
 peer_pages(const struct peer *p, uint64_t from, uint64_t to)
 {
-	uint64_t first = rows_below(&p->comps[0].sharding, from);
-	uint64_t end = rows_below(&p->comps[0].sharding, to);
-	uint32_t pt = p->comps[0].page_tokens;
-
-	return first == end ? 0 : (uint32_t)((end - 1) / pt - first / pt + 1);
+	return peer_list_pages(p, PEER_TOKENS, from, to, to);
 }
 
 static uint32_t
@@ -256,113 +304,176 @@ struct row_key {
 	uint64_t position;
 };
 
-static void
+static uint64_t
 write_row(struct peer *p, const struct kvf_entry *e, uint64_t at, const struct row_key *k,
 	bool pool, enum what what)
 {
 	uint64_t hb = e->row_bytes / e->head_count, hs = e->head_stride != 0 ? e->head_stride : hb;
-	uint64_t h, b, base;
+	uint64_t h, b, base, word = 0;
 
 	base = mix(k->room + 1);
 	base = mix(base ^ ((uint64_t)k->cls << 48 | (uint64_t)k->tag << 32 | k->kind));
 	base = mix(base ^ ((uint64_t)k->layer << 32 | k->occurrence));
 	base = mix(base ^ k->position);
 	for (h = 0; h < e->head_count; h++) {
-		uint64_t head = mix(base ^ (e->head_first + h + 1));
+		uint64_t head = mix(base ^ (e->head_first + h + 1)), off = at + h * hs;
 
-		for (b = 0; b < hb; b++) {
-			uint64_t off = at + h * hs + b;
-			uint8_t v = (uint8_t)(mix(head + b / 8) >> (b % 8 * 8));
-
-			if (off >= p->pool_bytes) {
-				fprintf(stderr, "peer: offset %" PRIu64 " outside its pool\n", off);
-				abort();
-			}
-			if (what == WHAT_TAKE)
-				v = p->base[off];
-			p->shadow[off] = v;
-			if (pool)
-				p->base[off] = v;
+		if (off + hb > p->pool_bytes) {
+			fprintf(stderr, "peer: offset %" PRIu64 " outside its pool\n", off);
+			abort();
 		}
+		if (what == WHAT_TAKE) {
+			memcpy(p->shadow + off, p->base + off, hb);
+			continue;
+		}
+		for (b = 0; b < hb; b++) {
+			if (b % 8 == 0)
+				word = mix(head + b / 8);
+			p->shadow[off + b] = (uint8_t)(word >> (b % 8 * 8));
+		}
+		if (pool)
+			memcpy(p->base + off, p->shadow + off, hb);
 	}
+	return e->row_bytes;
 }
 
-static void
-visit(struct peer *p, uint64_t room, uint64_t from, uint64_t to, const struct kvf_pages *lists,
-	uint32_t num_lists, bool pool, enum what what)
+/* Rows in list order; of rings the newest positions that both sides can hold. */
+static uint64_t
+visit_rows(struct peer *p, const struct kvf_component *c, const struct kvf_entry *e,
+	const struct kvf_pages *list, const struct peer_use *use, struct row_key *key, bool pool,
+	enum what what)
 {
+	uint64_t rows = (uint64_t)list->count * c->page_tokens, row, bytes = 0, ring;
+	const uint64_t *other = use->other_rows != NULL ? &use->other_rows[c->list] : NULL;
+
+	if (c->cls == KVF_STATE && c->rule == KVF_STATE_RING) {
+		rows = other != NULL && *other < c->page_tokens ? *other : c->page_tokens;
+		for (ring = 0; ring < list->count; ring++) {
+			for (row = rows < use->total ? use->total - rows : 0; row < use->total;
+				row++) {
+				key->position = ring << 40 | row;
+				bytes += write_row(p, e,
+					e->offset + list->ids[ring] * e->page_stride +
+						row % c->page_tokens * e->row_stride,
+					key, pool, what);
+			}
+		}
+		return bytes;
+	}
+	if (c->cls == KVF_STATE && other != NULL && *other < rows)
+		rows = *other;
+	for (row = 0; row < rows; row++) {
+		key->position = row;
+		bytes += write_row(p, e,
+			e->offset + list->ids[row / c->page_tokens] * e->page_stride +
+				row % c->page_tokens * e->row_stride,
+			key, pool, what);
+	}
+	return bytes;
+}
+
+/* The component's rows of positions [from, to): index in its list and slot, one after the other. */
+static uint64_t
+visit_tokens(struct peer *p, uint32_t comp, const struct kvf_pages *list,
+	const struct peer_use *use, bool pool, enum what what)
+{
+	const struct kvf_component *c = &p->comps[comp];
+	uint64_t row = rows_below(&c->sharding, use->from, use->total);
+	uint64_t first = row / c->page_tokens, pos, index, bytes = 0;
+	uint32_t occ[KVF_MAX_ENTRIES], k;
+
+	for (k = 0; k < c->num_entries; k++)
+		occ[k] = occurrence(p, comp, k);
+	for (pos = use->from; pos < use->to; pos++) {
+		if (!owned(&c->sharding, pos, use->total))
+			continue;
+		index = row / c->page_tokens - first;
+		if (index >= list->count) {
+			fprintf(stderr, "peer: list of %u pages is too short\n", list->count);
+			abort();
+		}
+		for (k = 0; k < c->num_entries; k++) {
+			const struct kvf_entry *e = &c->entries[k];
+			struct row_key key = {
+				use->room, c->cls, c->tag, e->kind, e->layer, occ[k], pos};
+
+			bytes += write_row(p, e,
+				e->offset + list->ids[index] * e->page_stride +
+					row % c->page_tokens * e->row_stride,
+				&key, pool, what);
+		}
+		row++;
+	}
+	return bytes;
+}
+
+static uint64_t
+visit(struct peer *p, const struct peer_use *use, bool pool, enum what what)
+{
+	uint64_t bytes = 0;
 	uint32_t i, k, l;
 
 	for (i = 0; i < p->geo.num_components; i++) {
 		const struct kvf_component *c = &p->comps[i];
 		const struct kvf_pages *list = NULL;
-		uint64_t pos, row, first;
 
-		for (l = 0; l < num_lists; l++)
-			if (lists[l].list == c->list)
-				list = &lists[l];
+		for (l = 0; l < use->num_lists; l++)
+			if (use->lists[l].list == c->list)
+				list = &use->lists[l];
 		if (list == NULL)
 			continue;
+		if (c->cls == KVF_TOKENS) {
+			bytes += visit_tokens(p, i, list, use, pool, what);
+			continue;
+		}
 		for (k = 0; k < c->num_entries; k++) {
 			const struct kvf_entry *e = &c->entries[k];
-			struct row_key key = {
-				room, c->cls, c->tag, e->kind, e->layer, occurrence(p, i, k), 0};
+			struct row_key key = {use->room, c->cls, c->tag, e->kind, e->layer,
+				occurrence(p, i, k), 0};
 
-			if (c->cls != KVF_TOKENS) {
-				for (row = 0; row < (uint64_t)list->count * c->page_tokens; row++) {
-					key.position = row;
-					write_row(p, e,
-						e->offset +
-							list->ids[row / c->page_tokens] *
-								e->page_stride +
-							row % c->page_tokens * e->row_stride,
-						&key, pool, what);
-				}
-				continue;
-			}
-			row = rows_below(&c->sharding, from);
-			first = row / c->page_tokens;
-			for (pos = from; pos < to; pos++) {
-				uint64_t index;
-
-				if (!owned(&c->sharding, pos))
-					continue;
-				index = row / c->page_tokens - first;
-				if (index >= list->count) {
-					fprintf(stderr, "peer: list of %u pages is too short\n",
-						list->count);
-					abort();
-				}
-				key.position = pos;
-				write_row(p, e,
-					e->offset + list->ids[index] * e->page_stride +
-						row % c->page_tokens * e->row_stride,
-					&key, pool, what);
-				row++;
-			}
+			bytes += visit_rows(p, c, e, list, use, &key, pool, what);
 		}
 	}
+	return bytes;
+}
+
+void
+peer_write(struct peer *p, const struct peer_use *use)
+{
+	visit(p, use, true, WHAT_VALUE);
+}
+
+uint64_t
+peer_await(struct peer *p, const struct peer_use *use)
+{
+	return visit(p, use, false, WHAT_VALUE);
 }
 
 void
 peer_put(struct peer *p, uint64_t room, uint64_t from, uint64_t to, const struct kvf_pages *lists,
 	uint32_t num_lists)
 {
-	visit(p, room, from, to, lists, num_lists, true, WHAT_VALUE);
+	struct peer_use use = {room, from, to, to, lists, num_lists, NULL};
+
+	peer_write(p, &use);
 }
 
 void
 peer_expect(struct peer *p, uint64_t room, uint64_t from, uint64_t to,
 	const struct kvf_pages *lists, uint32_t num_lists)
 {
-	visit(p, room, from, to, lists, num_lists, false, WHAT_VALUE);
+	struct peer_use use = {room, from, to, to, lists, num_lists, NULL};
+
+	peer_await(p, &use);
 }
 
 void
 peer_forgive(struct peer *p, uint64_t from, uint64_t to, const struct kvf_pages *lists,
 	uint32_t num_lists)
 {
-	visit(p, 0, from, to, lists, num_lists, false, WHAT_TAKE);
+	struct peer_use use = {0, from, to, to, lists, num_lists, NULL};
+
+	visit(p, &use, false, WHAT_TAKE);
 }
 
 uint64_t
@@ -392,9 +503,10 @@ peer_wait(struct peer *p, uint64_t room, int ms)
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	for (;;) {
-		int st, left;
+		int st, left, n = kvf_poll(p->ep, ev, 16), i;
 
-		kvf_poll(p->ep, ev, 16);
+		for (i = 0; i < n; i++)
+			p->clipped |= ev[i].clipped != 0;
 		st = kvf_room_status(p->ep, room);
 		if (st < 0)
 			return st;

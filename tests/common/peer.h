@@ -32,6 +32,7 @@ struct peer {
 	uint8_t *base;
 	uint8_t *shadow;
 	struct kvf_endpoint *ep;
+	bool clipped; /* an event said so */
 };
 
 struct peer_shape {
@@ -63,15 +64,38 @@ int peer_connect(struct peer *p, const char *socket, const struct kvf_endpoint_c
 	struct kvf_err *err);
 void peer_close(struct peer *p);
 
-/* Pages that positions [from, to) need in list PEER_TOKENS of this rank. */
+/* Pages that rows of [from, to) need, from the page of the first row at or after `from` on; where that page
+ * stands among the rank's pages of the prompt goes into *first_page, if asked for. */
+uint32_t peer_span(const struct kvf_sharding *sh, uint32_t page_tokens, uint64_t from, uint64_t to,
+	uint64_t total, uint64_t *first_page);
+/* What the neediest token component of a list needs. */
+uint32_t peer_list_pages(
+	const struct peer *p, uint32_t list, uint64_t from, uint64_t to, uint64_t total);
+/* The same in list PEER_TOKENS, without bands. */
 uint32_t peer_pages(const struct peer *p, uint64_t from, uint64_t to);
 
-/* Prefill: writes what positions [from, to) mean into pool and shadow; the lists are those of the chunk.
- * State and aux rows of their lists are written too. */
+/* One posting of a room, whatever the declaration. */
+struct peer_use {
+	uint64_t room;
+	uint64_t from, to; /* positions */
+	uint64_t total;	   /* of the prompt: bands and rings depend on it */
+	const struct kvf_pages *lists;
+	uint32_t num_lists;
+	/* By list, for state: rows that the other side names, of a ring its size. NULL: as many as here. */
+	const uint64_t *other_rows;
+};
+
+/* Prefill: writes what the posting means into pool and shadow. */
+void peer_write(struct peer *p, const struct peer_use *use);
+/* Decode: from now on the pool should hold it. Returns the bytes of it. */
+uint64_t peer_await(struct peer *p, const struct peer_use *use);
+
+/* peer_write() without bands and rings: positions [from, to), whose lists are those of the chunk, and all
+ * rows of the state and aux lists. */
 void peer_put(struct peer *p, uint64_t room, uint64_t from, uint64_t to,
 	const struct kvf_pages *lists, uint32_t num_lists);
 
-/* Decode: from now on the pool should hold these positions of the room. The same for state and aux. */
+/* peer_await() without bands and rings, state lists as long as on the other side. */
 void peer_expect(struct peer *p, uint64_t room, uint64_t from, uint64_t to,
 	const struct kvf_pages *lists, uint32_t num_lists);
 

@@ -81,6 +81,10 @@ int kvf_endpoint_open(
  */
 int kvf_endpoint_close(struct kvf_endpoint *ep);
 
+/** Bits of `flags` of a request. */
+#define KVF_ROOM_VERIFY                                                                            \
+	1u /**< compare what was written with what was read; a difference fails the room */
+
 /** Page ids for one list of a request. `ids` is copied before the call returns. */
 struct kvf_pages {
 	uint32_t list; /**< `kvf_component.list` that they address */
@@ -99,6 +103,8 @@ struct kvf_recv_args {
 	uint32_t num_lists;
 	uint32_t bootstrap_timeout_ms; /**< 0: the endpoint's */
 	uint32_t waiting_timeout_ms;   /**< 0: the endpoint's */
+	uint32_t flags; /**< KVF_ROOM_*; either side's counts for what it takes part in */
+	uint32_t reserved;
 };
 
 /**
@@ -118,6 +124,8 @@ struct kvf_send_args {
 	uint32_t num_lists;
 	uint32_t bootstrap_timeout_ms;
 	uint32_t waiting_timeout_ms;
+	uint32_t flags; /**< KVF_ROOM_*; either side's counts for what it takes part in */
+	uint32_t reserved;
 };
 
 /**

@@ -52,6 +52,7 @@ enum kvf_error {
 	KVF_E_KEY = -32,         /**< the two ends showed different room keys */
 	KVF_E_POOL_LOST = -33,   /**< memory of a pool was taken away under the engine */
 	KVF_E_BUSY = -34,        /**< copies may still touch it: wait until drained */
+	KVF_E_VERIFY = -35,      /**< bytes read back after the copy differ from the source's */
 };
 
 /** A failure: code and one NUL-terminated sentence in `name=value` style. */

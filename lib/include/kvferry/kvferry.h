@@ -6,6 +6,7 @@
 #include <kvferry/client.h>
 #include <kvferry/error.h>
 #include <kvferry/geometry.h>
+#include <kvferry/link.h>
 #include <kvferry/plan.h>
 #include <kvferry/pool.h>
 

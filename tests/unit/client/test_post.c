@@ -88,7 +88,7 @@ test_recv(void)
 	CHECK(sqe.lists[1].list == 0 && sqe.lists[1].count == 0);
 	CHECK(sqe.lists[2].list == 7 && sqe.lists[2].count == 1);
 	CHECK_EQ(fake_ids(&f, &sqe, 2)[0], 7);
-	CHECK(memcmp(sqe.reserved1, zero, sizeof(zero)) == 0 && sqe.reserved0 == 0);
+	CHECK(memcmp(sqe.reserved1, zero, sizeof(zero)) == 0 && sqe.flags == 0);
 	fake_take(&f, 1);
 	/* Next room: next seq, the endpoint's limits, any group, no list. */
 	CHECK_EQ(recv_room(ep, 2, NULL), 0);

@@ -104,98 +104,16 @@ ep_component(struct group *g, struct ep *ep, uint32_t cls, uint32_t tag, uint32_
 	return ep->geo.num_components - 1;
 }
 
-static struct kvf_entry *
-put_entry(struct ep *ep, uint32_t component, const struct spec *spec)
-{
-	struct kvf_component *comp = &ep->comps[component];
-	struct kvf_entry *e;
-
-	if (comp->num_entries == EP_ENTRIES)
-		abort();
-	e = &ep->entries[component][comp->num_entries++];
-	memset(e, 0, sizeof(*e));
-	e->layer = spec->layer;
-	e->kind = spec->kind;
-	e->dtype = spec->dtype;
-	e->head_first = spec->head_first;
-	e->head_count = spec->head_count;
-	e->head_total = spec->head_total;
-	e->row_bytes = spec->head_bytes * spec->head_count;
-	return e;
-}
-
 void
 ep_add(struct ep *ep, uint32_t component, enum layout layout, const struct spec *specs, uint32_t n)
 {
 	struct kvf_component *comp = &ep->comps[component];
-	uint64_t rows = comp->page_tokens, pages = comp->num_pages, all_rows = 0, all_heads = 0;
-	struct kvf_entry *e;
-	uint64_t at = 0;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
-		all_rows += specs[i].head_bytes * specs[i].head_count;
-		all_heads += specs[i].head_bytes;
-	}
-	for (i = 0; i < n; i++) {
-		uint64_t head = specs[i].head_bytes, heads = specs[i].head_count;
-
-		e = put_entry(ep, component, &specs[i]);
-		e->offset = ep->pool_bytes;
-		switch (layout) {
-		case LAY_NHD:
-			e->row_stride = heads * head;
-			e->page_stride = rows * e->row_stride;
-			ep->pool_bytes += pages * e->page_stride;
-			break;
-		case LAY_NHD_PADDED:
-			e->head_stride = head;
-			e->row_stride = heads * head + 3;
-			e->page_stride = rows * e->row_stride + 5;
-			ep->pool_bytes += pages * e->page_stride;
-			break;
-		case LAY_HND:
-			e->row_stride = head;
-			e->head_stride = rows * head;
-			e->page_stride = heads * e->head_stride;
-			ep->pool_bytes += pages * e->page_stride;
-			break;
-		case LAY_HND_PADDED:
-			e->row_stride = head + 1;
-			e->head_stride = rows * e->row_stride + 2;
-			e->page_stride = heads * e->head_stride + 7;
-			ep->pool_bytes += pages * e->page_stride;
-			break;
-		case LAY_ROWS:
-			e->offset += at;
-			e->row_stride = all_rows;
-			e->page_stride = rows * all_rows;
-			at += heads * head;
-			break;
-		case LAY_PLANES:
-			e->offset += at;
-			e->row_stride = heads * head;
-			e->page_stride = rows * all_rows + 9;
-			at += rows * heads * head;
-			break;
-		case LAY_HEADS:
-			/* Only for buffers of equal head counts. */
-			e->offset += at;
-			e->head_stride = all_heads;
-			e->row_stride = heads * all_heads;
-			e->page_stride = rows * e->row_stride;
-			at += head;
-			break;
-		default:
-			e->row_stride = head;
-			e->page_stride = rows * head;
-			e->head_stride = pages * e->page_stride;
-			ep->pool_bytes += heads * e->head_stride;
-			break;
-		}
-	}
-	if (layout == LAY_ROWS || layout == LAY_PLANES || layout == LAY_HEADS)
-		ep->pool_bytes += pages * (rows * all_rows + (layout == LAY_PLANES ? 9 : 0));
+	if (comp->num_entries + n > EP_ENTRIES)
+		abort();
+	layout_place(layout, specs, n, comp->page_tokens, comp->num_pages, &ep->pool_bytes,
+		&ep->entries[component][comp->num_entries]);
+	comp->num_entries += n;
 }
 
 struct spec
@@ -409,6 +327,30 @@ same_sharding(const struct kvf_sharding *a, const struct kvf_sharding *b)
 }
 
 /* The map's summary fields against its components and lanes. */
+/* Does the lane say of itself what stands at this address? */
+static int
+names_itself(const struct kvf_component *c, const struct kvf_lane *lane, uint64_t off)
+{
+	uint32_t i, j, before;
+
+	for (i = 0; i < c->num_entries; i++) {
+		const struct kvf_entry *e = &c->entries[i];
+		uint64_t cell = e->row_bytes / e->head_count;
+		uint64_t step = e->head_stride != 0 ? e->head_stride : cell;
+
+		if (e->layer != lane->layer || e->kind != lane->kind ||
+			lane->head_first < e->head_first ||
+			lane->head_first + lane->head_count > e->head_first + e->head_count ||
+			off != e->offset + (lane->head_first - e->head_first) * step)
+			continue;
+		for (j = before = 0; j < i; j++)
+			before += c->entries[j].layer == e->layer && c->entries[j].kind == e->kind;
+		/* Other components may have had some too. */
+		return lane->row_bytes == cell * lane->head_count && lane->occurrence >= before;
+	}
+	return 0;
+}
+
 static void
 check_map(const struct kvf_map *map, const struct ep *src, const struct ep *dst)
 {
@@ -432,6 +374,8 @@ check_map(const struct kvf_map *map, const struct ep *src, const struct ep *dst)
 	for (i = 0; i < map->num_lanes; i++) {
 		const struct kvf_lane *lane = &map->lanes[i];
 
+		CHECK(names_itself(s, lane, lane->src_off));
+		CHECK(names_itself(d, lane, lane->dst_off));
 		row_bytes += lane->row_bytes;
 		if (lane->src_page_stride != lane->src_row_stride * s->page_tokens)
 			split |= KVF_PLAN_SPLIT_SRC;

@@ -11,37 +11,15 @@
 #include <stdint.h>
 
 #include <kvferry/geometry.h>
+#include <kvferry/link.h>
 
-#include "plan/link.h"
+#include "common/layout.h"
 
 #define LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
 
 #define EP_COMPONENTS 8
 #define EP_ENTRIES    192
 #define GROUP_MAX     96
-
-enum layout {
-	LAY_NHD,        /* each buffer dense, token-major */
-	LAY_NHD_PADDED, /* space after rows and pages */
-	LAY_HND,        /* each buffer dense, head-major pages */
-	LAY_HND_PADDED,
-	LAY_ROWS,   /* the buffers of a call side by side in each row */
-	LAY_PLANES, /* the buffers of a call one after the other in each page */
-	LAY_HEADS,  /* the buffers of a call side by side in each head */
-	LAY_BLOCKS, /* heads outermost, then pages */
-	LAY_COUNT,
-};
-
-/* One buffer, without its place. */
-struct spec {
-	uint32_t layer;
-	uint16_t kind;
-	uint16_t dtype;
-	uint16_t head_first;
-	uint16_t head_count;
-	uint16_t head_total;
-	uint32_t head_bytes;
-};
 
 struct ep {
 	struct kvf_geometry geo;

@@ -119,6 +119,7 @@ test_refuse_prefix(void)
 void
 test_refuse_capacity(void)
 {
+	struct kvf_err err;
 	struct kvf_plan_spec spec = SPEC(2, src_list, dst_list, .tokens = 9);
 
 	spec.dst_page_tokens = 8;
@@ -140,12 +141,17 @@ test_refuse_capacity(void)
 	spec.prefix = 16;
 	spec.tokens = 9;
 	REFUSED(&spec, KVF_E_CAPACITY, "got tokens=9, capacity=8");
-	/* Sharded source: the answer is the same on every rank. */
+	/* Sharded source: each rank needs pages for the rows that it holds, and no others. */
 	spec.prefix = 0;
 	spec.src = (struct kvf_sharding){4, 0, 1, 0};
 	spec.tokens = 33;
-	for (spec.src.rank = 0; spec.src.rank < 4; spec.src.rank++)
-		REFUSED(&spec, KVF_E_CAPACITY, "got tokens=33, capacity=32");
+	REFUSED(&spec, KVF_E_CAPACITY, "got tokens=33, capacity=32");
+	for (spec.src.rank = 1; spec.src.rank < 4; spec.src.rank++) {
+		CHECK_EQ(kvf_source_check(&spec.src, 2, 4, 0, 33, 0, &err), 0);
+		CHECK_EQ(kvf_source_check(&spec.src, 2, 4, 0, 32 + spec.src.rank, 0, &err), 0);
+		CHECK_EQ(kvf_source_check(&spec.src, 2, 4, 0, 33 + spec.src.rank, 0, &err),
+			KVF_E_CAPACITY);
+	}
 	/* Interleave 3 in pages of 2: 8 rows end inside the third block, at position 24 + rank * 3
 	 * + 2. */
 	spec.src = (struct kvf_sharding){4, 1, 3, 0};

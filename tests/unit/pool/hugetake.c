@@ -66,8 +66,8 @@ huge_free(void)
 
 /* Whoever changes nr_hugepages by a difference holds this lock meanwhile (so does
  * scripts/hugepages.sh). */
-static int
-lock_count(void)
+int
+huge_lock(void)
 {
 	int fd = open(DIR_2M "nr_hugepages", O_RDONLY | O_CLOEXEC);
 
@@ -103,23 +103,27 @@ guard(int fd)
 
 	while (recv(fd, &req, sizeof(req), 0) == (ssize_t)sizeof(req)) {
 		memset(&reply, 0, sizeof(reply));
-		lock = lock_count();
+		lock = req.command[0] == '\0' ? huge_lock() : -1;
 		if (req.command[0] != '\0') {
 			int64_t before = (int64_t)huge_total();
 
 			reply.status = system(req.command);
 			reply.changed = (int64_t)huge_total() - before;
 		} else {
-			/* What goes back is what was taken, even if the kernel does it later. */
+			/* Pages that were free anyway were not taken, and do not go back. */
+			if (req.delta < -taken)
+				req.delta = -taken;
 			reply.changed = change_count(req.delta);
+			/* The kernel takes back later what is in use now. */
 			if (req.delta < 0)
 				reply.changed = req.delta;
 		}
 		taken += reply.changed;
-		close(lock);
+		if (lock >= 0)
+			close(lock);
 		(void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL);
 	}
-	lock = lock_count();
+	lock = huge_lock();
 	if (taken > 0)
 		change_count(-taken);
 	close(lock);
@@ -156,6 +160,9 @@ start_guardian(void)
 
 		/* A signal to our process group, or a reader of our output, must not notice it. */
 		setsid();
+		signal(SIGTERM, SIG_IGN);
+		signal(SIGINT, SIG_IGN);
+		signal(SIGHUP, SIG_IGN);
 		close(sv[0]);
 		dup2(null, STDIN_FILENO);
 		dup2(null, STDOUT_FILENO);

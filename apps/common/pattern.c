@@ -2,7 +2,7 @@
 #include <endian.h>
 #include <string.h>
 
-#include "pd-demo/pattern.h"
+#include "common/pattern.h"
 
 uint64_t
 pattern_key(const struct pattern_row *row)

@@ -12,9 +12,9 @@
 
 #include <kvferry/client.h>
 
+#include "common/clock.h"
+#include "common/engine.h"
 #include "common/fail.h"
-#include "pd-demo/engine.h"
-#include "pd-demo/proto.h"
 
 #define MAX_ARGS    64u
 #define START_MS    10000u
@@ -40,23 +40,31 @@ put(struct engine_args *a, const char *word)
 
 /* Words before a "--" are kvferryd's own, those after it EAL's; without one all are EAL's. */
 static int
-make_args(struct engine_args *a, const struct demo_options *o, bool no_huge, struct kvf_err *err)
+make_args(struct engine_args *a, const struct app_engine_config *cfg, struct kvf_err *err)
 {
 	char *word, *save = NULL;
 	bool own = false;
 
 	memset(a, 0, sizeof(*a));
-	snprintf(a->lcores, sizeof(a->lcores), "%u", o->lcores);
-	put(a, o->engine);
+	snprintf(a->lcores, sizeof(a->lcores), "%u", cfg->lcores);
+	put(a, cfg->path);
 	put(a, "--socket");
-	put(a, o->socket);
+	put(a, cfg->socket);
 	put(a, "--driver");
-	put(a, o->driver);
+	put(a, cfg->driver);
 	put(a, "--lcores");
 	put(a, a->lcores);
-	if (no_huge)
+	if (cfg->cpus != NULL) {
+		put(a, "--cpus");
+		put(a, cfg->cpus);
+	}
+	if (cfg->busy)
+		put(a, "--busy");
+	if (cfg->quiet)
+		put(a, "--quiet");
+	if (cfg->no_huge)
 		put(a, "--no-huge");
-	a->words = strdup(o->engine_args != NULL ? o->engine_args : "");
+	a->words = strdup(cfg->args != NULL ? cfg->args : "");
 	if (a->words == NULL)
 		return app_fail(err, KVF_E_NOMEM, "no memory for engine-args");
 	for (word = strstr(a->words, "--"); word != NULL; word = strstr(word + 2, "--"))
@@ -76,7 +84,8 @@ make_args(struct engine_args *a, const struct demo_options *o, bool no_huge, str
 	return 0;
 }
 
-static void __attribute__((noreturn)) run_engine(const struct engine_args *a, pid_t parent)
+static void __attribute__((noreturn))
+run_engine(const struct engine_args *a, const char *who, pid_t parent)
 {
 	int null;
 
@@ -89,7 +98,7 @@ static void __attribute__((noreturn)) run_engine(const struct engine_args *a, pi
 	if (getppid() != parent)
 		_exit(EXEC_FAILED);
 	execv(a->argv[0], a->argv);
-	fprintf(stderr, "pd-demo: cannot run %s: %s\n", a->argv[0], strerror(errno));
+	fprintf(stderr, "%s: cannot run %s: %s\n", who, a->argv[0], strerror(errno));
 	_exit(EXEC_FAILED);
 }
 
@@ -103,39 +112,38 @@ describe_end(int status, char *buf, size_t len)
 }
 
 int
-demo_engine_start(
-	struct demo_engine *e, const struct demo_options *o, bool no_huge, struct kvf_err *err)
+app_engine_start(struct app_engine *e, const struct app_engine_config *cfg, struct kvf_err *err)
 {
 	struct engine_args args;
 	pid_t parent = getpid();
 	int rc;
 
 	e->pid = 0;
-	if (access(o->engine, X_OK) != 0)
-		return app_fail(err, KVF_E_NOENT, "engine=%.150s cannot be run: %s", o->engine,
+	if (access(cfg->path, X_OK) != 0)
+		return app_fail(err, KVF_E_NOENT, "engine=%.150s cannot be run: %s", cfg->path,
 			strerror(errno));
-	rc = make_args(&args, o, no_huge, err);
+	rc = make_args(&args, cfg, err);
 	if (rc != 0)
 		return rc;
 	e->pid = fork();
 	if (e->pid == 0)
-		run_engine(&args, parent);
+		run_engine(&args, cfg->who, parent);
 	free(args.words);
 	if (e->pid < 0) {
 		e->pid = 0;
 		return app_fail(err, KVF_E_SYS, "fork failed: %s", strerror(errno));
 	}
-	rc = demo_engine_wait(e, o->socket, START_MS, err);
+	rc = app_engine_wait(e, cfg->socket, START_MS, err);
 	if (rc != 0)
-		demo_engine_stop(e, NULL);
+		app_engine_stop(e, NULL);
 	return rc;
 }
 
 int
-demo_engine_wait(struct demo_engine *e, const char *socket, uint64_t limit_ms, struct kvf_err *err)
+app_engine_wait(struct app_engine *e, const char *socket, uint64_t limit_ms, struct kvf_err *err)
 {
 	const struct timespec nap = {0, NAP_NS};
-	uint64_t deadline = demo_now_ns() + limit_ms * 1000000;
+	uint64_t deadline = app_now_ns() + limit_ms * 1000000;
 	struct kvf_err inner = {0};
 	char end[80], *json = NULL;
 	int status;
@@ -151,7 +159,7 @@ demo_engine_wait(struct demo_engine *e, const char *socket, uint64_t limit_ms, s
 			return app_fail(
 				err, KVF_E_ENGINE_GONE, "kvferryd ended before it served: %s", end);
 		}
-		if (demo_now_ns() >= deadline)
+		if (app_now_ns() >= deadline)
 			return app_fail(err, KVF_E_TIMEOUT,
 				"no engine answers at socket=%.100s after %u ms (%.100s)", socket,
 				(unsigned int)limit_ms, inner.text);
@@ -160,9 +168,9 @@ demo_engine_wait(struct demo_engine *e, const char *socket, uint64_t limit_ms, s
 }
 
 int
-demo_engine_stop(struct demo_engine *e, struct kvf_err *err)
+app_engine_stop(struct app_engine *e, struct kvf_err *err)
 {
-	uint64_t deadline = demo_now_ns() + STOP_MS * 1000000ull;
+	uint64_t deadline = app_now_ns() + STOP_MS * 1000000ull;
 	const struct timespec nap = {0, NAP_NS};
 	bool killed = false;
 	char end[80];
@@ -176,7 +184,7 @@ demo_engine_stop(struct demo_engine *e, struct kvf_err *err)
 		got = waitpid(e->pid, &status, killed ? 0 : WNOHANG);
 		if (got == e->pid || (got < 0 && errno != EINTR))
 			break;
-		if (!killed && demo_now_ns() >= deadline) {
+		if (!killed && app_now_ns() >= deadline) {
 			kill(e->pid, SIGKILL);
 			killed = true;
 		}

@@ -3,8 +3,8 @@
  * Bytes that anybody can recompute from where they belong: word w of a row is a mix of the row's
  * key and w. One multiplication per 8 bytes, so that filling and checking run at memory speed.
  */
-#ifndef PD_DEMO_PATTERN_H
-#define PD_DEMO_PATTERN_H
+#ifndef KVFERRY_APPS_PATTERN_H
+#define KVFERRY_APPS_PATTERN_H
 
 #include <stdint.h>
 
