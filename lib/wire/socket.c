@@ -170,8 +170,8 @@ kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int 
 			break;
 		if (errno == EINTR)
 			continue;
-		/* The peer closed with data of ours unread: an end of stream like any other. This is
-		 * told once, ahead of what the peer said before it closed, which may be why. */
+		/* The peer closed with data of ours unread: an end of stream like any other. This
+		 * is told once, ahead of what the peer said before it closed, which may be why. */
 		if (errno == ECONNRESET && !reset) {
 			reset = true;
 			continue;
