@@ -146,6 +146,7 @@ kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int 
 	struct msghdr msg;
 	uint64_t deadline;
 	union control ctl;
+	bool reset = false;
 	size_t num;
 	ssize_t n;
 	int rc;
@@ -168,7 +169,14 @@ kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int 
 			break;
 		if (errno == EINTR)
 			continue;
-		/* The peer closed with data of ours unread: an end of stream like any other. */
+		/* The peer closed with data of ours unread. The kernel says so before it gives out
+		 * what the peer sent last, which may be why; then it is an end of stream like any
+		 * other.
+		 */
+		if (errno == ECONNRESET && !reset) {
+			reset = true;
+			continue;
+		}
 		if (errno == ECONNRESET)
 			return 0;
 		if (errno != EAGAIN && errno != EWOULDBLOCK)
