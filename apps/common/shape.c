@@ -21,6 +21,8 @@ static const char *const layout_names[] = {
 void
 shape_default(struct shape *s)
 {
+	uint32_t i;
+
 	*s = (struct shape){
 		.tp = 1,
 		.dcp = 1,
@@ -31,8 +33,9 @@ shape_default(struct shape *s)
 		.aux_bytes = 256,
 		.num_pages = 16,
 		.aux_slots = 16,
-		.state_pages = 16,
 	};
+	for (i = 1; i <= MODEL_STATE_TYPES; i++)
+		s->state_pages[i] = 16;
 }
 
 const char *
@@ -193,7 +196,6 @@ shape_check(const struct shape *s, const struct model *m, const char *side, stru
 		{"aux", s->aux_bytes, 0, 1u << 24},
 		{"pages", s->num_pages, 1, KVF_MAX_PAGE_ID},
 		{"slots", s->aux_slots, 1, KVF_MAX_PAGE_ID},
-		{"state-pages", s->state_pages, 1, KVF_MAX_PAGE_ID},
 		{"layout", s->layout, 0, NUM_LAYOUTS - 1},
 	};
 	uint64_t ranks = (uint64_t)s->tp * s->dcp;
@@ -203,6 +205,11 @@ shape_check(const struct shape *s, const struct model *m, const char *side, stru
 	for (i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
 		rc = check_range(
 			side, ranges[i].name, ranges[i].value, ranges[i].lo, ranges[i].hi, err);
+		if (rc != 0)
+			return rc;
+	}
+	for (i = 1; i <= MODEL_STATE_TYPES; i++) {
+		rc = check_range(side, "state-pages", s->state_pages[i], 1, KVF_MAX_PAGE_ID, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -519,7 +526,7 @@ add_states(struct builder *b, const struct model *m)
 			page = b->s->ring_rows != 0 ? b->s->ring_rows
 						    : rows_of_type(&m->state, type);
 		c = begin_component(
-			b, KVF_STATE, SHAPE_LIST_STATE + type - 1, page, b->s->state_pages);
+			b, KVF_STATE, SHAPE_LIST_STATE + type - 1, page, b->s->state_pages[type]);
 		c->tag = type;
 		c->rule = rules[type];
 		add_groups(b, c, &m->state, type, b->r->first_layer, b->r->end_layer);

@@ -69,7 +69,7 @@ struct shape {
 	uint32_t aux_bytes; /* 0: no aux */
 	uint32_t num_pages; /* of list SHAPE_LIST_TOKENS */
 	uint32_t aux_slots;
-	uint32_t state_pages; /* of each state pool */
+	uint32_t state_pages[MODEL_STATE_TYPES + 1]; /* of the pool of each type of state */
 };
 
 /* The declaration of one rank, and where it stands. */

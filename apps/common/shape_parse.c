@@ -85,7 +85,7 @@ parse_key(const char *key, const char *text, const char *side, struct shape *s, 
 		{"aux", &s->aux_bytes, UINT32_MAX},
 		{"pages", &s->num_pages, UINT32_MAX},
 		{"slots", &s->aux_slots, UINT32_MAX},
-		{"state-pages", &s->state_pages, UINT32_MAX},
+		{"state-pages", &s->state_pages[0], UINT32_MAX},
 		{"draft", &w->draft, 1},
 		{"state", &w->state, 1},
 		{"layers", &w->layers, MODEL_MAX_LAYERS},
@@ -146,6 +146,7 @@ shape_parse(
 	char copy[SPEC_MAX], *save = NULL, *word, *equals;
 	struct kvf_err inner;
 	unsigned int seen = 0;
+	uint32_t i;
 	int rc;
 
 	shape_default(s);
@@ -163,6 +164,9 @@ shape_parse(
 	}
 	if (w.model == NULL)
 		return app_fail(err, KVF_E_INVAL, "%smodel is missing", side);
+	/* One number for all types. */
+	for (i = 1; s->state_pages[0] != 0 && i <= MODEL_STATE_TYPES; i++)
+		s->state_pages[i] = s->state_pages[0];
 	rc = load(&w, m, &inner);
 	if (rc == 0)
 		rc = shape_check(s, m, side, &inner);

@@ -11,31 +11,19 @@
 
 #include <kvferry/geometry.h>
 
+#include "common/shape.h"
 #include "pd-demo/options.h"
 #include "pd-demo/rooms.h"
 
-#define DEMO_MAX_COMPONENTS 4u
-#define DEMO_LIST_TOKENS    0u
-#define DEMO_LIST_AUX       1u
-#define DEMO_LIST_STATE     2u
-#define DEMO_STATE_TAG      1u
-#define DEMO_AUX_BYTES      256u
-#define DEMO_GAP            256u /* guard bytes between buffers */
+#define DEMO_AUX_BYTES 256u
 
 struct demo_layout {
 	enum kvf_role role;
 	uint32_t rank;
-	uint32_t tp_rank;
-	uint32_t dcp_rank;
-	struct kvf_geometry geo;
-	struct kvf_component comp[DEMO_MAX_COMPONENTS];
-	struct kvf_entry *entries;
-	uint8_t *occurrence; /* of each entry, in the order of entries */
-	uint32_t num_entries;
-	uint32_t num_pages; /* of list DEMO_LIST_TOKENS */
-	uint32_t aux_slots;
-	uint32_t state_slots; /* 0: no state */
-	uint64_t pool_bytes;
+	struct shape shape; /* of this side, with the numbers of pages that the rooms need */
+	struct shape peer;  /* of the other side */
+	const struct model *model;
+	struct shape_rank decl;
 };
 
 int demo_layout_build(const struct demo_options *o, const struct model *m,
@@ -43,19 +31,34 @@ int demo_layout_build(const struct demo_options *o, const struct model *m,
 	struct kvf_err *err);
 void demo_layout_free(struct demo_layout *l);
 
-/* Rows of the component's rank at positions below pos. */
-uint64_t demo_rows_below(const struct kvf_sharding *sh, uint64_t pos);
+/* Rows at positions below pos that the sharding's rank has of a prompt of `total` tokens. */
+uint64_t demo_rows_below(const struct kvf_sharding *sh, uint64_t total, uint64_t pos);
 
-/* Position of a local row. */
+/* Position of a local row of a prompt of `total` tokens. */
+uint64_t demo_row_position(const struct kvf_sharding *sh, uint64_t total, uint64_t row);
+
+/* Pages of list SHAPE_LIST_TOKENS that positions [first, end) of a prompt of `total` tokens need:
+ * the component that needs most decides. `first` is where a page begins. */
+uint64_t demo_pages_needed(
+	const struct demo_layout *l, uint64_t first, uint64_t end, uint64_t total);
+
+/* How many pages of a room's list come before the one with the first row at or after `pos`. */
+uint64_t demo_pages_before(const struct demo_layout *l, const struct demo_room *room, uint64_t pos);
+
+/* Pages (slots) of a room in the list of a state component. */
+uint32_t demo_state_pages(
+	const struct demo_layout *l, const struct kvf_component *c, uint64_t total);
+
+/* The rows of a state component that a room fills here: of indices [*lo, *hi) each one lies in row
+ * demo_state_row() of the list. Decode: those that arrive. */
+void demo_state_span(const struct demo_layout *l, const struct kvf_component *c, uint64_t total,
+	uint64_t *lo, uint64_t *hi);
+
 static inline uint64_t
-demo_row_position(const struct kvf_sharding *sh, uint64_t row)
+demo_state_row(const struct kvf_component *c, uint64_t index)
 {
-	return (row / sh->interleave * sh->size + sh->rank) * sh->interleave + row % sh->interleave;
+	return c->rule == KVF_STATE_RING ? index % c->page_tokens : index;
 }
-
-/* Pages of list DEMO_LIST_TOKENS that positions [first, total) need: the component that needs most
- * decides. */
-uint64_t demo_pages_needed(const struct demo_layout *l, uint64_t first, uint64_t total);
 
 /* Bytes of one row (all entries) of a component. */
 uint64_t demo_row_bytes(const struct kvf_component *c);

@@ -11,6 +11,9 @@
 #include "common/fail.h"
 #include "pd-demo/options.h"
 
+#define USUAL_TOKENS 8192u
+#define USUAL_BYTES  (UINT64_C(8192) * 70272) /* ... of DeepSeek-R1 */
+
 const char demo_usage[] =
 	"usage: pd-demo [options]\n"
 	"Real prefill and decode processes move the KV cache of a few requests through kvferryd;\n"
@@ -19,15 +22,26 @@ const char demo_usage[] =
 	"untouched.\n"
 	"\n"
 	"  --model NAME       preset of apps/models.json (deepseek-r1); --list-models names them\n"
-	"  --tokens N         prompt length that the mixed lengths derive from (8192, or what "
-	"fits)\n"
+	"  --tokens N         prompt length that the mixed lengths derive from (8192, fewer "
+	"where a token is large\n"
+	"                     or memory is short)\n"
 	"  --rooms N          requests (8)\n"
-	"  --page-size N      tokens in a page (64)\n"
 	"  --chunk N          tokens of a prefill chunk (2048)\n"
-	"  --prefill-tp N     prefill ranks (the preset's)\n"
-	"  --decode-tp N      decode TP size (the preset's)\n"
-	"  --decode-dcp N     decode context parallel size (the preset's)\n"
-	"  --interleave N     DCP interleave (1)\n"
+	"  --page-size N      tokens in a page (64)\n"
+	"  --layout NAME      nhd, hnd, kv-blocks (vLLM's [2, blocks, ...]) or blocks-kv (nhd)\n"
+	"  --interleave N     decode DCP interleave (1)\n"
+	"Of one side, --prefill-... and --decode-...:\n"
+	"  -tp N              slices of heads (the preset's; 1 where cp or pp, at prefill also "
+	"dcp, "
+	"is given)\n"
+	"  -dcp N             context parallel size (prefill 1, decode the preset's)\n"
+	"  -interleave N      positions in a row on one DCP rank (1)\n"
+	"  -cp N              ranks that hold bands of pages instead (1)\n"
+	"  -pp N or A+B+..    pipeline stages, or their layers (1)\n"
+	"  -page-size N, -layout NAME\n"
+	"  -pad N             bytes between the rows of a page (0)\n"
+	"  -ring N            rows of a ring of state (the preset's)\n"
+	"What moves:\n"
 	"  --layers N         only the layers below N\n"
 	"  --draft            add a draft layer, replicated on every DCP rank\n"
 	"  --state            add a Mamba-like state, sent once per request\n"
@@ -51,10 +65,8 @@ enum {
 	OPT_TOKENS,
 	OPT_ROOMS,
 	OPT_PAGE_SIZE,
+	OPT_LAYOUT,
 	OPT_CHUNK,
-	OPT_PREFILL_TP,
-	OPT_DECODE_TP,
-	OPT_DECODE_DCP,
 	OPT_INTERLEAVE,
 	OPT_LAYERS,
 	OPT_DRAFT,
@@ -75,17 +87,44 @@ enum {
 	OPT_WORKER,
 	OPT_WORKER_FD,
 	OPT_TAG,
+	OPT_PREFILL, /* + enum side_key */
+	OPT_DECODE = OPT_PREFILL + 32,
 };
+
+enum side_key {
+	SIDE_TP,
+	SIDE_DCP,
+	SIDE_INTERLEAVE,
+	SIDE_CP,
+	SIDE_PP,
+	SIDE_PAGE_SIZE,
+	SIDE_LAYOUT,
+	SIDE_PAD,
+	SIDE_RING,
+};
+
+#define SIDE_OPTIONS(side, base)                                                                   \
+	{side "tp", required_argument, NULL, (base) + SIDE_TP},                                    \
+		{side "dcp", required_argument, NULL, (base) + SIDE_DCP},                          \
+		{side "interleave", required_argument, NULL, (base) + SIDE_INTERLEAVE},            \
+		{side "cp", required_argument, NULL, (base) + SIDE_CP},                            \
+		{side "pp", required_argument, NULL, (base) + SIDE_PP},                            \
+		{side "page-size", required_argument, NULL, (base) + SIDE_PAGE_SIZE},              \
+		{side "layout", required_argument, NULL, (base) + SIDE_LAYOUT},                    \
+		{side "pad", required_argument, NULL, (base) + SIDE_PAD},                          \
+	{                                                                                          \
+		side "ring", required_argument, NULL, (base) + SIDE_RING                           \
+	}
 
 static const struct option long_options[] = {
 	{"model", required_argument, NULL, OPT_MODEL},
 	{"tokens", required_argument, NULL, OPT_TOKENS},
 	{"rooms", required_argument, NULL, OPT_ROOMS},
 	{"page-size", required_argument, NULL, OPT_PAGE_SIZE},
+	{"layout", required_argument, NULL, OPT_LAYOUT},
 	{"chunk", required_argument, NULL, OPT_CHUNK},
-	{"prefill-tp", required_argument, NULL, OPT_PREFILL_TP},
-	{"decode-tp", required_argument, NULL, OPT_DECODE_TP},
-	{"decode-dcp", required_argument, NULL, OPT_DECODE_DCP},
+	SIDE_OPTIONS("prefill-", OPT_PREFILL),
+	SIDE_OPTIONS("decode-", OPT_DECODE),
 	{"interleave", required_argument, NULL, OPT_INTERLEAVE},
 	{"layers", required_argument, NULL, OPT_LAYERS},
 	{"draft", no_argument, NULL, OPT_DRAFT},
@@ -109,14 +148,26 @@ static const struct option long_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
+static void
+shape_unset(struct shape *s)
+{
+	shape_default(s);
+	s->tp = 0;
+	s->dcp = 0;
+	s->page_tokens = 0;
+	s->layout = DEMO_UNSET;
+}
+
 void
 demo_options_default(struct demo_options *o)
 {
 	memset(o, 0, sizeof(*o));
 	o->model = "deepseek-r1";
-	o->tokens = 8192;
+	o->tokens = USUAL_TOKENS;
 	o->page_size = 64;
-	o->interleave = 1;
+	o->layout = SHAPE_NHD;
+	shape_unset(&o->prefill);
+	shape_unset(&o->decode);
 	o->rooms = 8;
 	o->chunk = 2048;
 	o->seed = 1;
@@ -170,10 +221,43 @@ parse_worker(struct demo_options *o, const char *text, struct kvf_err *err)
 }
 
 static int
+parse_side(struct shape *s, int key, const char *name, const char *arg, struct kvf_err *err)
+{
+	switch (key) {
+	case SIDE_TP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &s->tp, err);
+	case SIDE_DCP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &s->dcp, err);
+	case SIDE_INTERLEAVE:
+		return parse_u32(name, arg, 1, SHAPE_MAX_SIZE, &s->interleave, err);
+	case SIDE_CP:
+		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &s->cp, err);
+	case SIDE_PP:
+		return shape_parse_stages(name, arg, s, err);
+	case SIDE_PAGE_SIZE:
+		return parse_u32(name, arg, 1, SHAPE_MAX_SIZE, &s->page_tokens, err);
+	case SIDE_LAYOUT:
+		return shape_parse_layout(name, arg, s, err);
+	case SIDE_PAD:
+		return parse_u32(name, arg, 0, SHAPE_MAX_SIZE, &s->row_pad, err);
+	case SIDE_RING:
+		return parse_u32(name, arg, 1, 1u << 20, &s->ring_rows, err);
+	default:
+		return app_fail(err, KVF_E_INVAL, "option --%s is not handled", name);
+	}
+}
+
+static int
 parse_one(struct demo_options *o, int opt, const char *name, char *arg, struct kvf_err *err)
 {
+	struct shape one = {0};
 	uint32_t v;
+	int rc;
 
+	if (opt >= OPT_DECODE)
+		return parse_side(&o->decode, opt - OPT_DECODE, name, arg, err);
+	if (opt >= OPT_PREFILL)
+		return parse_side(&o->prefill, opt - OPT_PREFILL, name, arg, err);
 	switch (opt) {
 	case OPT_MODEL:
 		o->model = arg;
@@ -187,14 +271,12 @@ parse_one(struct demo_options *o, int opt, const char *name, char *arg, struct k
 		return parse_u32(name, arg, 1, 65536, &o->page_size, err);
 	case OPT_CHUNK:
 		return parse_u32(name, arg, 1, DEMO_MAX_TOKENS, &o->chunk, err);
-	case OPT_PREFILL_TP:
-		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->prefill_tp, err);
-	case OPT_DECODE_TP:
-		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->decode_tp, err);
-	case OPT_DECODE_DCP:
-		return parse_u32(name, arg, 1, DEMO_MAX_RANKS, &o->decode_dcp, err);
+	case OPT_LAYOUT:
+		rc = shape_parse_layout(name, arg, &one, err);
+		o->layout = one.layout;
+		return rc;
 	case OPT_INTERLEAVE:
-		return parse_u32(name, arg, 1, 65536, &o->interleave, err);
+		return parse_u32(name, arg, 1, SHAPE_MAX_SIZE, &o->decode.interleave, err);
 	case OPT_LAYERS:
 		return parse_u32(name, arg, 1, MODEL_MAX_LAYERS, &o->layers, err);
 	case OPT_DRAFT:
@@ -281,39 +363,48 @@ demo_options_parse(struct demo_options *o, int argc, char **argv, struct kvf_err
 	return 0;
 }
 
-/* Heads are cut evenly, or each is held by the same number of ranks. */
-static int
-check_heads(const struct model_groups *groups, const char *what, uint32_t tp, const char *name,
-	struct kvf_err *err)
+/* What was not said follows from the preset and from what was. */
+static void
+fill_in(const struct demo_options *o, struct shape *s, uint32_t tp, uint32_t dcp)
 {
-	uint32_t i;
-
-	for (i = 0; i < groups->num; i++) {
-		uint32_t heads = groups->group[i].heads;
-
-		if (heads % tp != 0 && tp % heads != 0)
-			return app_fail(err, KVF_E_INVAL,
-				"%s=%u must divide heads=%u of the %s or be a multiple of it", name,
-				tp, heads, what);
-	}
-	return 0;
+	if (s->page_tokens == 0)
+		s->page_tokens = o->page_size;
+	if (s->layout == DEMO_UNSET)
+		s->layout = o->layout;
+	if (s->dcp == 0)
+		s->dcp = s->cp > 1 ? 1 : dcp;
+	/* The preset's number of ranks is meant for TP alone. */
+	if (s->tp == 0)
+		s->tp = s->cp > 1 || s->pp > 1 || (dcp == 1 && s->dcp > 1) ? 1 : tp;
 }
 
 static int
-check_layout(const struct demo_options *o, const struct model *m, struct kvf_err *err)
+check_side(const struct demo_options *o, const struct model *m, enum kvf_role role,
+	struct kvf_err *err)
 {
-	if ((uint64_t)o->decode_tp * o->decode_dcp > DEMO_MAX_RANKS)
+	const struct shape *s = demo_side(o, role);
+	char side[16];
+	int rc;
+
+	snprintf(side, sizeof(side), "%s-", demo_role_name(role));
+	rc = shape_check(s, m, side, err);
+	if (rc == 0 && shape_ranks(s) > DEMO_MAX_RANKS)
 		return app_fail(err, KVF_E_INVAL,
-			"decode-tp=%u times decode-dcp=%u is more than %u ranks", o->decode_tp,
-			o->decode_dcp, DEMO_MAX_RANKS);
-	if (check_heads(&m->tokens, "KV cache", o->prefill_tp, "prefill-tp", err) != 0 ||
-		check_heads(&m->tokens, "KV cache", o->decode_tp, "decode-tp", err) != 0 ||
-		check_heads(&m->draft, "draft", o->prefill_tp, "prefill-tp", err) != 0 ||
-		check_heads(&m->draft, "draft", o->decode_tp, "decode-tp", err) != 0 ||
-		check_heads(&m->state, "state", o->prefill_tp, "prefill-tp", err) != 0 ||
-		check_heads(&m->state, "state", o->decode_tp, "decode-tp", err) != 0)
-		return KVF_E_INVAL;
-	return 0;
+			"%stp=%u times %sdcp=%u times cp=%u times pp=%u is more than %u ranks",
+			side, s->tp, side, s->dcp, s->cp, s->pp, DEMO_MAX_RANKS);
+	return rc;
+}
+
+/* About as many bytes as the default model's default prompt, whatever a token of this one takes. */
+static uint32_t
+usual_tokens(const struct demo_options *o, const struct model *m)
+{
+	uint64_t bytes = m->bytes_per_token + model_groups_bytes(&m->draft) * o->decode.dcp;
+	uint64_t tokens = USUAL_BYTES / bytes / 256 * 256;
+
+	if (tokens > USUAL_TOKENS)
+		tokens = USUAL_TOKENS;
+	return tokens < 256 ? 256 : (uint32_t)tokens;
 }
 
 int
@@ -333,13 +424,12 @@ demo_options_model(struct demo_options *o, struct model *m, struct kvf_err *err)
 		if (rc != 0)
 			return rc;
 	}
-	if (o->prefill_tp == 0)
-		o->prefill_tp = m->prefill_tp;
-	if (o->decode_tp == 0)
-		o->decode_tp = m->decode_tp;
-	if (o->decode_dcp == 0)
-		o->decode_dcp = m->decode_dcp;
-	return check_layout(o, m, err);
+	fill_in(o, &o->prefill, m->prefill_tp, 1);
+	fill_in(o, &o->decode, m->decode_tp, m->decode_dcp);
+	if (!o->tokens_given)
+		o->tokens = usual_tokens(o, m);
+	rc = check_side(o, m, KVF_PREFILL, err);
+	return rc != 0 ? rc : check_side(o, m, KVF_DECODE, err);
 }
 
 struct arg_writer {
@@ -367,6 +457,32 @@ static void __attribute__((format(printf, 2, 3))) add(struct arg_writer *w, cons
 	w->used += (size_t)len + 1;
 }
 
+static void
+add_side(struct arg_writer *w, const char *side, const struct shape *s)
+{
+	char stages[SHAPE_MAX_STAGES * 8] = "";
+	uint32_t i;
+	size_t n = 0;
+
+	for (i = 0; s->stage_layers[0] != 0 && i < s->pp; i++)
+		n += (size_t)snprintf(stages + n, sizeof(stages) - n, "%s%u", i > 0 ? "+" : "",
+			s->stage_layers[i]);
+	add(w, "--%s-tp=%u", side, s->tp);
+	add(w, "--%s-dcp=%u", side, s->dcp);
+	add(w, "--%s-interleave=%u", side, s->interleave);
+	add(w, "--%s-cp=%u", side, s->cp);
+	/* One stage of given length needs its length no more. */
+	if (s->pp > 1 && n > 0)
+		add(w, "--%s-pp=%s", side, stages);
+	else
+		add(w, "--%s-pp=%u", side, s->pp);
+	add(w, "--%s-page-size=%u", side, s->page_tokens);
+	add(w, "--%s-layout=%s", side, shape_layout_name(s->layout));
+	add(w, "--%s-pad=%u", side, s->row_pad);
+	if (s->ring_rows != 0)
+		add(w, "--%s-ring=%u", side, s->ring_rows);
+}
+
 int
 demo_options_worker(const struct demo_options *o, enum kvf_role role, uint32_t rank, int fd,
 	struct demo_worker_args *args, struct kvf_err *err)
@@ -382,10 +498,8 @@ demo_options_worker(const struct demo_options *o, enum kvf_role role, uint32_t r
 	add(&w, "--rooms=%u", o->rooms);
 	add(&w, "--page-size=%u", o->page_size);
 	add(&w, "--chunk=%u", o->chunk);
-	add(&w, "--prefill-tp=%u", o->prefill_tp);
-	add(&w, "--decode-tp=%u", o->decode_tp);
-	add(&w, "--decode-dcp=%u", o->decode_dcp);
-	add(&w, "--interleave=%u", o->interleave);
+	add_side(&w, "prefill", &o->prefill);
+	add_side(&w, "decode", &o->decode);
 	if (o->layers != 0)
 		add(&w, "--layers=%u", o->layers);
 	if (o->draft)

@@ -10,13 +10,16 @@
 #include <kvferry/client.h>
 
 #include "common/models.h"
+#include "common/shape.h"
 
 #define DEMO_MAX_ROOMS    4096u
 #define DEMO_MAX_RANKS    128u /* of one side */
 #define DEMO_MAX_TOKENS   (1u << 24)
 #define DEMO_TAG_MAX      16u
-#define DEMO_WORKER_ARGS  40u
+#define DEMO_WORKER_ARGS  64u
 #define DEMO_WORKER_BYTES 4096u
+
+#define DEMO_UNSET UINT32_MAX
 
 enum demo_memory {
 	DEMO_MEMORY_AUTO = 0,  /* hugepages when there are enough, else 4 KiB, said loudly */
@@ -28,11 +31,10 @@ struct demo_options {
 	const char *model;
 	uint32_t tokens;
 	bool tokens_given;
-	uint32_t page_size;
-	uint32_t prefill_tp; /* 0: the preset's */
-	uint32_t decode_tp;
-	uint32_t decode_dcp;
-	uint32_t interleave;
+	uint32_t page_size;   /* of a side that has none of its own */
+	uint32_t layout;      /* the same */
+	struct shape prefill; /* 0 (layout: DEMO_UNSET) where nothing was said, until */
+	struct shape decode;  /* demo_options_model() */
 	uint32_t rooms;
 	uint32_t chunk;
 	uint32_t layers; /* 0: all */
@@ -76,10 +78,16 @@ struct demo_worker_args {
 int demo_options_worker(const struct demo_options *o, enum kvf_role role, uint32_t rank, int fd,
 	struct demo_worker_args *args, struct kvf_err *err);
 
+static inline const struct shape *
+demo_side(const struct demo_options *o, enum kvf_role role)
+{
+	return role == KVF_PREFILL ? &o->prefill : &o->decode;
+}
+
 static inline uint32_t
 demo_ranks(const struct demo_options *o, enum kvf_role role)
 {
-	return role == KVF_PREFILL ? o->prefill_tp : o->decode_tp * o->decode_dcp;
+	return shape_ranks(demo_side(o, role));
 }
 
 static inline const char *

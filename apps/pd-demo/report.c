@@ -23,10 +23,40 @@ gib(uint64_t bytes)
 	return (double)bytes / (1ull << 30);
 }
 
+/* The parallelism that there is, the page, and the layout if it is not the usual one. */
+static void
+side_text(const struct shape *s, const struct model *m, char *buf, size_t size)
+{
+	size_t n = 0;
+	uint32_t i;
+
+#define ADD(...) n += (size_t)snprintf(buf + n, n < size ? size - n : 0, __VA_ARGS__)
+	ADD("TP %u", s->tp);
+	if (s->dcp > 1)
+		ADD(" x DCP %u", s->dcp);
+	if (s->dcp > 1 && s->interleave > 1)
+		ADD(" interleave %u", s->interleave);
+	if (s->cp > 1)
+		ADD(" x CP %u bands", s->cp);
+	if (s->pp > 1)
+		ADD(" x PP %u", s->pp);
+	for (i = 0; s->pp > 1 && s->stage_layers[0] != 0 && i < s->pp && n < size / 2; i++)
+		ADD("%s%u", i == 0 ? ": " : "+", s->stage_layers[i]);
+	ADD(", page %u", s->page_tokens);
+	if (s->layout != SHAPE_NHD)
+		ADD(", %s", shape_layout_name(s->layout));
+	if (s->row_pad > 0)
+		ADD(", rows padded by %u B", s->row_pad);
+	if (s->ring_rows > 0 && m->state.num > 0)
+		ADD(", rings of %u", s->ring_rows);
+#undef ADD
+}
+
 void
 demo_report_plan(const struct demo_run *run)
 {
 	const struct demo_options *o = run->o;
+	char sides[2][256];
 	uint64_t tokens = 0, kept = 0, least = UINT64_MAX, most = 0;
 	uint32_t i, hits = 0, cached = 0;
 
@@ -42,11 +72,11 @@ demo_report_plan(const struct demo_run *run)
 	}
 	fprintf(run->info, "model %s: %s; %" PRIu64 " B a token\n", run->model->name,
 		run->model->title, run->model->bytes_per_token);
-	fprintf(run->info,
-		"ranks: prefill TP %u -> decode TP %u x DCP %u (interleave %u), page %u tokens, "
-		"chunk %u tokens%s%s\n",
-		o->prefill_tp, o->decode_tp, o->decode_dcp, o->interleave, o->page_size, o->chunk,
-		run->model->draft.num > 0 ? ", replicated draft layer" : "",
+	side_text(&o->prefill, run->model, sides[0], sizeof(sides[0]));
+	side_text(&o->decode, run->model, sides[1], sizeof(sides[1]));
+	fprintf(run->info, "ranks: prefill %u (%s) -> decode %u (%s), chunk %u tokens%s%s\n",
+		shape_ranks(&o->prefill), sides[0], shape_ranks(&o->decode), sides[1], o->chunk,
+		run->model->draft.num > 0 ? ", draft replicated over DCP" : "",
 		run->model->state.num > 0 ? ", state" : "");
 	fprintf(run->info,
 		"rooms: %u prompts of %" PRIu64 " to %" PRIu64 " tokens, %" PRIu64
@@ -118,18 +148,30 @@ json_failures(const struct demo_run *run)
 	return list;
 }
 
+static json_t *
+json_side(const struct shape *s)
+{
+	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i}", "ranks",
+		(int)shape_ranks(s), "tp", (int)s->tp, "dcp", (int)s->dcp, "interleave",
+		(int)s->interleave, "cp", (int)s->cp, "pp", (int)s->pp, "page_size",
+		(int)s->page_tokens, "layout", shape_layout_name(s->layout), "pad",
+		(int)s->row_pad);
+}
+
 static void
 print_json(const struct demo_run *run, const struct totals *t)
 {
 	const struct demo_options *o = run->o;
 	json_t *obj;
 
-	obj = json_pack("{s:s, s:I, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I}",
+	obj = json_pack("{s:s, s:I, s:s?, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:i, s:b, "
+			"s:I}",
 		"model", run->model->name, "bytes_per_token",
 		(json_int_t)run->model->bytes_per_token, "driver", o->driver, "prefill_tp",
-		(int)o->prefill_tp, "decode_tp", (int)o->decode_tp, "decode_dcp",
-		(int)o->decode_dcp, "interleave", (int)o->interleave, "page_size",
-		(int)o->page_size, "chunk", (int)o->chunk, "tokens", (int)o->tokens, "rooms",
+		(int)o->prefill.tp, "decode_tp", (int)o->decode.tp, "decode_dcp",
+		(int)o->decode.dcp, "interleave", (int)o->decode.interleave, "page_size",
+		(int)o->decode.page_tokens, "prefill", json_side(&o->prefill), "decode",
+		json_side(&o->decode), "chunk", (int)o->chunk, "tokens", (int)o->tokens, "rooms",
 		(int)o->rooms, "shrunk", run->sizing.reason[0] != '\0', "seed",
 		(json_int_t)o->seed);
 	if (obj != NULL) {

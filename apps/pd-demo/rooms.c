@@ -6,26 +6,6 @@
 #include "pd-demo/rooms.h"
 
 static uint64_t
-gcd(uint64_t a, uint64_t b)
-{
-	while (b != 0) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
-
-uint64_t
-demo_prefix_unit(const struct demo_options *o)
-{
-	uint64_t p = o->page_size, i = o->interleave;
-
-	return p / gcd(p, i) * i * o->decode_dcp;
-}
-
-static uint64_t
 at_least_one(uint64_t n)
 {
 	return n > 0 ? n : 1;
@@ -35,7 +15,9 @@ at_least_one(uint64_t n)
 static void
 shape(const struct demo_options *o, uint32_t i, struct demo_room *room)
 {
-	uint64_t t = o->tokens, p = o->page_size, n = o->decode_dcp, unit = demo_prefix_unit(o);
+	uint64_t t = o->tokens, p = o->decode.page_tokens, n = o->decode.dcp * o->decode.cp;
+	/* Every prefix is a multiple of this: whole pages on every decode rank. */
+	uint64_t unit = shape_unit(&o->decode);
 
 	room->prefix = 0;
 	switch (i % 8) {
@@ -88,7 +70,7 @@ demo_plan_build(const struct demo_options *o, struct demo_plan *plan, struct kvf
 	for (c = o->tag; *c != '\0'; c++)
 		id_seed = pattern_mix(id_seed ^ (uint8_t)*c);
 	plan->num = o->rooms;
-	plan->page_size = o->page_size;
+	plan->chunk_unit = shape_unit(&o->prefill);
 	plan->chunk = o->chunk;
 	plan->rooms = calloc(o->rooms, sizeof(*plan->rooms));
 	if (plan->rooms == NULL)
@@ -106,8 +88,8 @@ demo_plan_build(const struct demo_options *o, struct demo_plan *plan, struct kvf
 		if (room->prefix == room->total)
 			room->start = room->total;
 		else
-			room->start =
-				room->prefix / o->chunk * o->chunk / o->page_size * o->page_size;
+			room->start = room->prefix / o->chunk * o->chunk / plan->chunk_unit *
+				      plan->chunk_unit;
 	}
 	return 0;
 }
@@ -125,7 +107,7 @@ demo_chunk_end(const struct demo_plan *plan, uint64_t start, uint64_t total)
 	uint64_t k, end;
 
 	for (k = start / plan->chunk + 1; k * plan->chunk < total; k++) {
-		end = k * plan->chunk / plan->page_size * plan->page_size;
+		end = k * plan->chunk / plan->chunk_unit * plan->chunk_unit;
 		if (end > start)
 			return end;
 	}

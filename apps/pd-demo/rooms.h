@@ -18,13 +18,10 @@ struct demo_room {
 
 struct demo_plan {
 	uint32_t num;
-	uint32_t page_size;
 	uint32_t chunk;
+	uint64_t chunk_unit; /* chunks end on multiples of it: whole pages on every prefill rank */
 	struct demo_room *rooms;
 };
-
-/* Every prefix is a multiple of this: whole pages on every rank, whatever the interleave. */
-uint64_t demo_prefix_unit(const struct demo_options *o);
 
 int demo_plan_build(const struct demo_options *o, struct demo_plan *plan, struct kvf_err *err);
 void demo_plan_free(struct demo_plan *plan);

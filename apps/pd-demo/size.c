@@ -91,7 +91,7 @@ demo_pools_bytes(const struct demo_options *o, const struct model *m, uint64_t p
 			rc = demo_layout_build(o, m, &plan, roles[i], rank, &layout, err);
 			if (rc != 0)
 				break;
-			pool = (layout.pool_bytes + page_bytes - 1) / page_bytes * page_bytes;
+			pool = (layout.decl.pool_bytes + page_bytes - 1) / page_bytes * page_bytes;
 			if (__builtin_add_overflow(*bytes, pool, bytes))
 				rc = app_fail(err, KVF_E_OVERFLOW,
 					"the pools together exceed 2^64 bytes");

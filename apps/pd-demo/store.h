@@ -21,7 +21,8 @@ struct demo_grant {
 	uint32_t *pages;
 	uint32_t num_pages;
 	uint32_t aux;
-	uint32_t state; /* unused without state slots */
+	uint32_t *state[MODEL_STATE_TYPES + 1]; /* by type; NULL: not here */
+	uint32_t num_state[MODEL_STATE_TYPES + 1];
 };
 
 struct demo_store {

@@ -190,14 +190,21 @@ make_lists(const struct demo_worker *w, uint32_t r, uint64_t page, uint64_t num_
 	struct kvf_pages *lists)
 {
 	const struct demo_grant *g = &w->store.grants[r];
-	uint32_t n = 0;
+	const struct shape_rank *decl = &w->layout->decl;
+	uint32_t n = 0, i, tag;
 
-	lists[n++] = (struct kvf_pages){DEMO_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
-	if (!last)
-		return n;
-	lists[n++] = (struct kvf_pages){DEMO_LIST_AUX, 1, &g->aux};
-	if (w->layout->state_slots > 0)
-		lists[n++] = (struct kvf_pages){DEMO_LIST_STATE, 1, &g->state};
+	/* Token components come first; a stage without any has no such list. */
+	if (decl->comp[0].cls == KVF_TOKENS)
+		lists[n++] =
+			(struct kvf_pages){SHAPE_LIST_TOKENS, (uint32_t)num_pages, g->pages + page};
+	for (i = 0; last && i < decl->geo.num_components; i++) {
+		tag = decl->comp[i].tag;
+		if (decl->comp[i].cls == KVF_AUX)
+			lists[n++] = (struct kvf_pages){SHAPE_LIST_AUX, 1, &g->aux};
+		else if (decl->comp[i].cls == KVF_STATE)
+			lists[n++] = (struct kvf_pages){
+				decl->comp[i].list, g->num_state[tag], g->state[tag]};
+	}
 	return n;
 }
 
@@ -217,7 +224,7 @@ demo_grant_rooms(struct demo_worker *w, struct kvf_err *err)
 {
 	uint64_t deadline = app_now_ns() + w->o->timeout_s * 1000000000ull;
 	char group[KVF_GROUP_NAME_MAX];
-	struct kvf_pages lists[3];
+	struct kvf_pages lists[KVF_MAX_LISTS];
 	uint32_t r;
 	int rc;
 
@@ -257,8 +264,7 @@ send_chunk(struct demo_worker *w, uint32_t r, struct kvf_err *err)
 	const struct demo_room *room = &w->plan->rooms[r];
 	struct demo_room_state *s = &w->rooms[r];
 	uint64_t end = demo_chunk_end(w->plan, s->next, room->total);
-	uint64_t p = w->plan->page_size;
-	struct kvf_pages lists[3];
+	struct kvf_pages lists[KVF_MAX_LISTS];
 	struct kvf_send_args args = {
 		.room = room->id,
 		.start_token = s->next,
@@ -269,8 +275,8 @@ send_chunk(struct demo_worker *w, uint32_t r, struct kvf_err *err)
 	bool was_posted = s->posted;
 	int rc;
 
-	args.num_lists = make_lists(w, r, (s->next - room->start) / p, (end - s->next + p - 1) / p,
-		end == room->total, lists);
+	args.num_lists = make_lists(w, r, demo_pages_before(w->layout, room, s->next),
+		demo_pages_needed(w->layout, s->next, end, room->total), end == room->total, lists);
 	if (w->first_post == 0)
 		w->first_post = app_now_ns();
 	s->posted = true;

@@ -95,7 +95,7 @@ make_pool(const struct demo_worker *w, struct kvf_pool **pool, struct kvf_err *e
 {
 	char name[32];
 	struct kvf_pool_config cfg = {
-		.length = w->layout->pool_bytes,
+		.length = w->layout->decl.pool_bytes,
 		.page_size = w->o->memory == DEMO_MEMORY_SMALL ? 4096 : 0,
 		.name = name,
 		.numa_node = -1,
@@ -118,7 +118,7 @@ open_endpoint(struct demo_worker *w, struct kvf_pool *pool, struct kvf_err *err)
 		.group_size = demo_ranks(w->o, w->layout->role),
 		.rank = w->layout->rank,
 		.pool = pool,
-		.geometry = &w->layout->geo,
+		.geometry = &w->layout->decl.geo,
 		.open_timeout_ms = limit_ms < 10000 ? (uint32_t)limit_ms : 10000,
 		.bootstrap_timeout_ms = (uint32_t)limit_ms,
 		.waiting_timeout_ms = (uint32_t)limit_ms,
@@ -135,7 +135,7 @@ prepare(struct demo_worker *w)
 	struct work work;
 	uint32_t r;
 
-	begin_work(w, &work, w->layout->pool_bytes + (fill ? all_room_bytes(w) : 0));
+	begin_work(w, &work, w->layout->decl.pool_bytes + (fill ? all_room_bytes(w) : 0));
 	demo_store_guard(&w->store);
 	for (r = 0; fill && r < w->plan->num; r++)
 		demo_store_fill(&w->store, r);
@@ -167,7 +167,7 @@ verify(struct demo_worker *w, const struct kvf_pool *pool)
 	struct work work;
 	uint32_t r;
 
-	begin_work(w, &work, w->layout->pool_bytes + all_room_bytes(w));
+	begin_work(w, &work, w->layout->decl.pool_bytes + all_room_bytes(w));
 	for (r = 0; r < w->plan->num; r++) {
 		/* What a failed room left at decode is not defined; prefill's own rows never
 		 * change. */

@@ -43,7 +43,7 @@ scene_fini(struct scene *s)
 static void
 chunks_end_on_pages(void)
 {
-	struct demo_plan plan = {.page_size = 16, .chunk = 24};
+	struct demo_plan plan = {.chunk_unit = 16, .chunk = 24};
 	static const uint64_t ends[] = {16, 48, 50};
 	uint64_t at = 0;
 	uint32_t i;
@@ -71,7 +71,7 @@ rooms_are_mixed(void)
 	if (scene_init(&s, "") != 0)
 		return;
 	CHECK_EQ(s.plan.num, 8);
-	CHECK_EQ(demo_prefix_unit(&s.o), 512);
+	CHECK_EQ(shape_unit(&s.o.decode), 512);
 	for (i = 0; i < s.plan.num; i++) {
 		const struct demo_room *room = &s.plan.rooms[i];
 
@@ -115,8 +115,8 @@ layout_offsets(void)
 		return;
 	if (!CHECK_EQ(demo_layout_build(&s.o, &s.m, &s.plan, KVF_DECODE, 1, &l, &err), 0))
 		return;
-	t = &l.comp[0];
-	CHECK_EQ(l.geo.num_components, 2);
+	t = &l.decl.comp[0];
+	CHECK_EQ(l.decl.geo.num_components, 2);
 	/* 128 rows on this rank: 2 pages, page 0, and 2 that stay free. */
 	CHECK_EQ(t->num_pages, 5);
 	CHECK_EQ(t->page_tokens, 64);
@@ -134,11 +134,11 @@ layout_offsets(void)
 	CHECK_EQ(t->entries[3].offset - t->entries[2].offset, 8192);
 	CHECK_EQ(t->entries[2].layer, 0);
 	CHECK_EQ(t->entries[5].layer, 1);
-	CHECK_EQ(l.comp[1].cls, KVF_AUX);
-	CHECK_EQ(l.comp[1].list, DEMO_LIST_AUX);
-	CHECK_EQ(l.comp[1].num_pages, 64);
-	CHECK_EQ(l.pool_bytes,
-		(l.comp[1].entries[0].offset + 64 * 256 + DEMO_GAP + 255) / 256 * 256);
+	CHECK_EQ(l.decl.comp[1].cls, KVF_AUX);
+	CHECK_EQ(l.decl.comp[1].list, SHAPE_LIST_AUX);
+	CHECK_EQ(l.decl.comp[1].num_pages, 64);
+	CHECK_EQ(l.decl.pool_bytes,
+		(l.decl.comp[1].entries[0].offset + 64 * 256 + SHAPE_GAP + 255) / 256 * 256);
 	demo_layout_free(&l);
 	scene_fini(&s);
 }
@@ -172,9 +172,9 @@ layout_heads(void)
 		if (CHECK_EQ(demo_layout_build(
 				     &s.o, &s.m, &s.plan, KVF_DECODE, cases[i].rank, &l, &err),
 			    0)) {
-			CHECK_EQ(l.comp[0].entries[0].head_first, cases[i].first);
-			CHECK_EQ(l.comp[0].entries[0].head_count, cases[i].count);
-			CHECK_EQ(l.comp[0].sharding.rank, cases[i].rank % s.o.decode_dcp);
+			CHECK_EQ(l.decl.comp[0].entries[0].head_first, cases[i].first);
+			CHECK_EQ(l.decl.comp[0].entries[0].head_count, cases[i].count);
+			CHECK_EQ(l.decl.comp[0].sharding.rank, cases[i].rank % s.o.decode.dcp);
 			demo_layout_free(&l);
 		}
 		scene_fini(&s);
@@ -192,29 +192,29 @@ layout_draft_and_state(void)
 		    "--model kimi-linear --layers 4 --draft --decode-dcp 8 --page-size 16") != 0)
 		return;
 	if (CHECK_EQ(demo_layout_build(&s.o, &s.m, &s.plan, KVF_DECODE, 7, &l, &err), 0)) {
-		CHECK_EQ(l.geo.num_components, 4);
+		CHECK_EQ(l.decl.geo.num_components, 4);
 		/* The draft: every position on every rank, in pages of P * N. */
-		CHECK_EQ(l.comp[1].page_tokens, 128);
-		CHECK_EQ(l.comp[1].sharding.size, 1);
-		CHECK_EQ(l.comp[1].list, DEMO_LIST_TOKENS);
-		CHECK_EQ(l.comp[1].num_pages, l.comp[0].num_pages);
-		CHECK_EQ(l.comp[1].entries[0].layer, 27);
+		CHECK_EQ(l.decl.comp[1].page_tokens, 128);
+		CHECK_EQ(l.decl.comp[1].sharding.size, 1);
+		CHECK_EQ(l.decl.comp[1].list, SHAPE_LIST_TOKENS);
+		CHECK_EQ(l.decl.comp[1].num_pages, l.decl.comp[0].num_pages);
+		CHECK_EQ(l.decl.comp[1].entries[0].layer, 27);
 		/* So a rank that owns none of 5 tokens needs a page for them all the same. */
-		CHECK_EQ(demo_rows_below(&l.comp[0].sharding, 5), 0);
-		CHECK_EQ(demo_pages_needed(&l, 0, 5), 1);
-		CHECK_EQ(l.comp[2].cls, KVF_STATE);
-		CHECK_EQ(l.comp[2].tag, DEMO_STATE_TAG);
+		CHECK_EQ(demo_rows_below(&l.decl.comp[0].sharding, 5, 5), 0);
+		CHECK_EQ(demo_pages_needed(&l, 0, 5, 5), 1);
+		CHECK_EQ(l.decl.comp[2].cls, KVF_STATE);
+		CHECK_EQ(l.decl.comp[2].tag, MODEL_MAMBA);
 		/* Three convolutions of one layer and kind: told apart by occurrence. */
-		CHECK_EQ(l.comp[2].entries[0].kind, KVF_KIND_CONV);
-		CHECK_EQ(l.comp[2].entries[2].kind, KVF_KIND_CONV);
-		CHECK_EQ(l.comp[2].entries[2].layer, l.comp[2].entries[0].layer);
-		CHECK_EQ(l.occurrence[&l.comp[2].entries[2] - l.entries], 2);
+		CHECK_EQ(l.decl.comp[2].entries[0].kind, KVF_KIND_CONV);
+		CHECK_EQ(l.decl.comp[2].entries[2].kind, KVF_KIND_CONV);
+		CHECK_EQ(l.decl.comp[2].entries[2].layer, l.decl.comp[2].entries[0].layer);
+		CHECK_EQ(l.decl.occurrence[&l.decl.comp[2].entries[2] - l.decl.entries], 2);
 		demo_layout_free(&l);
 	}
 	if (CHECK_EQ(demo_layout_build(&s.o, &s.m, &s.plan, KVF_PREFILL, 0, &l, &err), 0)) {
-		CHECK_EQ(l.comp[1].page_tokens, 16);
-		CHECK_EQ(l.comp[2].entries[0].head_count, 16);
-		CHECK_EQ(l.comp[2].entries[0].head_total, 32);
+		CHECK_EQ(l.decl.comp[1].page_tokens, 16);
+		CHECK_EQ(l.decl.comp[2].entries[0].head_count, 16);
+		CHECK_EQ(l.decl.comp[2].entries[0].head_total, 32);
 		demo_layout_free(&l);
 	}
 	scene_fini(&s);
@@ -225,7 +225,8 @@ static void
 layouts_are_valid(void)
 {
 	static const char *const more[] = {"", " --draft --state --page-size 1",
-		" --decode-dcp 4 --decode-tp 2 --interleave 3 --page-size 16"};
+		" --decode-dcp 4 --decode-tp 2 --interleave 3 --page-size 16",
+		" --prefill-cp 3 --decode-pp 2 --prefill-layout hnd --decode-pad 8"};
 	static const enum kvf_role roles[] = {KVF_PREFILL, KVF_DECODE};
 	struct model_names names;
 	struct demo_layout l;
@@ -237,7 +238,7 @@ layouts_are_valid(void)
 	if (!CHECK_EQ(model_list(models_path(), &names, &err), 0))
 		return;
 	for (i = 0; i < names.num; i++) {
-		for (v = 0; v < 3; v++) {
+		for (v = 0; v < 4; v++) {
 			snprintf(args, sizeof(args), "--model %s%s", names.name[i], more[v]);
 			if (scene_init(&s, args) != 0)
 				return;
@@ -247,8 +248,8 @@ layouts_are_valid(void)
 							      roles[k], rank, &l, &err),
 						    0))
 						continue;
-					if (!CHECK_EQ(
-						    kvf_geometry_check(&l.geo, l.pool_bytes, &err),
+					if (!CHECK_EQ(kvf_geometry_check(
+							      &l.decl.geo, l.decl.pool_bytes, &err),
 						    0))
 						printf("%s: %s\n", args, err.text);
 					demo_layout_free(&l);
@@ -272,13 +273,51 @@ sharding_arithmetic(void)
 		sh.rank = (uint32_t)suite_range(&seed, 0, sh.size - 1);
 		/* Counting by the definition. */
 		for (pos = 0, rows = 0; pos < 400; pos++) {
-			if (!CHECK_EQ(demo_rows_below(&sh, pos), rows))
+			if (!CHECK_EQ(demo_rows_below(&sh, 400, pos), rows))
 				return;
 			if (pos / sh.interleave % sh.size != sh.rank)
 				continue;
-			if (!CHECK_EQ(demo_row_position(&sh, rows), pos))
+			if (!CHECK_EQ(demo_row_position(&sh, 400, rows), pos))
 				return;
 			rows++;
+		}
+	}
+}
+
+/* Pages dealt one after the other, the first ranks one more: every position exactly once. */
+static void
+band_arithmetic(void)
+{
+	uint64_t seed = suite_seed(), total, pos, rows[9];
+	uint32_t i, r, k;
+
+	for (i = 0; i < 300; i++) {
+		struct kvf_sharding sh = {.size = (uint32_t)suite_range(&seed, 1, 9),
+			.interleave = (uint32_t)suite_range(&seed, 1, 9),
+			.mode = KVF_SHARD_BAND};
+		uint64_t pages, left;
+
+		total = suite_range(&seed, 0, 120);
+		pages = (total + sh.interleave - 1) / sh.interleave;
+		memset(rows, 0, sizeof(rows));
+		for (pos = 0, r = 0, left = 0; pos < total; pos++) {
+			/* Whose turn is it? A rank takes its pages, then the next one. */
+			if (pos % sh.interleave == 0) {
+				while (left == 0) {
+					left = pages / sh.size + (r < pages % sh.size);
+					r++;
+				}
+				left--;
+			}
+			for (k = 0; k < sh.size; k++) {
+				sh.rank = k;
+				if (!CHECK_EQ(demo_rows_below(&sh, total, pos), rows[k]))
+					return;
+			}
+			sh.rank = r - 1;
+			if (!CHECK_EQ(demo_row_position(&sh, total, rows[r - 1]), pos))
+				return;
+			rows[r - 1]++;
 		}
 	}
 }
@@ -448,6 +487,7 @@ static const struct suite_case cases[] = {
 	{"layout_draft_and_state", layout_draft_and_state},
 	{"layouts_are_valid", layouts_are_valid},
 	{"sharding_arithmetic", sharding_arithmetic},
+	{"band_arithmetic", band_arithmetic},
 	{"pattern_is_one_stream", pattern_is_one_stream},
 	{"pattern_compare_long", pattern_compare_long},
 	{"pattern_keys_differ", pattern_keys_differ},

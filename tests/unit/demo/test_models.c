@@ -22,6 +22,9 @@ static const struct {
 	{"qwen3-32b", 64 * 2 * 8 * 128 * 2, 0, 128},
 	{"qwen3-235b", 94 * 2 * 4 * 128 * 2, 0, 188},
 	{"gpt-oss-120b", 36 * 2 * 8 * 64 * 2, 0, 72},
+	{"gpt-oss-120b-swa", 18 * 2 * 8 * 64 * 2, 18ull * 2 * 8 * 64 * 2 * 128, 36},
+	{"deepseek-v4", 43 * (576 + 8), 43ull * (576 + 8) * 128, 86},
+	{"kimi-k3", 24 * 576 * 2, 0, 24},
 	{"kimi-linear", 7 * 576 * 2, 20ull * 32 * (3 * 128 * 3 * 2 + 128 * 128 * 4), 7},
 };
 
@@ -153,6 +156,11 @@ options_refuse(void)
 		{"--decode-dcp 128 --decode-tp 2", "decode-tp=2"},
 		{"--model nope", "model=nope"},
 		{"--layers 62", "layers=62"},
+		{"--layout nope", "layout=nope"},
+		{"--layout kv-blocks", "prefill-layout=kv-blocks"},
+		{"--decode-pp 60+2", "layers=62"},
+		{"--decode-pp 62", "decode-pp=62"},
+		{"--prefill-cp 2 --prefill-dcp 2", "prefill-cp=2 and prefill-dcp=2"},
 	};
 	size_t i;
 
@@ -191,6 +199,8 @@ options_reach_workers(void)
 		    "--model qwen3-32b --tokens 777 --rooms 3 --page-size 16 --chunk 100 "
 		    "--prefill-tp 4 "
 		    "--decode-tp 2 --decode-dcp 3 --interleave 5 --layers 7 --draft --state "
+		    "--prefill-cp 2 --prefill-pp 3+4 --prefill-page-size 32 --layout kv-blocks "
+		    "--prefill-layout hnd --decode-pad 8 --decode-ring 77 "
 		    "--no-hugepages --seed 18446744073709551615 --socket /x --timeout 9") != 0)
 		return;
 	CHECK_EQ(demo_options_worker(&s.o, KVF_DECODE, 5, 17, &args, &err), 0);
@@ -205,12 +215,23 @@ options_reach_workers(void)
 	CHECK_EQ(strcmp(o.socket, s.o.socket), 0);
 	CHECK_EQ(o.tokens, 777);
 	CHECK_EQ(o.rooms, 3);
-	CHECK_EQ(o.page_size, 16);
 	CHECK_EQ(o.chunk, 100);
-	CHECK_EQ(o.prefill_tp, 4);
-	CHECK_EQ(o.decode_tp, 2);
-	CHECK_EQ(o.decode_dcp, 3);
-	CHECK_EQ(o.interleave, 5);
+	CHECK_EQ(o.prefill.tp, 4);
+	CHECK_EQ(o.prefill.dcp, 1);
+	CHECK_EQ(o.prefill.cp, 2);
+	CHECK_EQ(o.prefill.pp, 2);
+	CHECK_EQ(o.prefill.stage_layers[0], 3);
+	CHECK_EQ(o.prefill.stage_layers[1], 4);
+	CHECK_EQ(o.prefill.page_tokens, 32);
+	CHECK_EQ(o.prefill.layout, SHAPE_HND);
+	CHECK_EQ(o.decode.tp, 2);
+	CHECK_EQ(o.decode.dcp, 3);
+	CHECK_EQ(o.decode.interleave, 5);
+	CHECK_EQ(o.decode.pp, 1);
+	CHECK_EQ(o.decode.page_tokens, 16);
+	CHECK_EQ(o.decode.layout, SHAPE_KV_BLOCKS);
+	CHECK_EQ(o.decode.row_pad, 8);
+	CHECK_EQ(o.decode.ring_rows, 77);
 	CHECK_EQ(o.layers, 7);
 	CHECK(o.draft && o.state);
 	CHECK_EQ(o.memory, DEMO_MEMORY_SMALL);

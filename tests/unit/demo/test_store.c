@@ -19,7 +19,7 @@ rank_init(struct rank *r, const struct scene *s, enum kvf_role role, uint32_t ra
 	memset(r, 0, sizeof(*r));
 	if (!CHECK_EQ(demo_layout_build(&s->o, &s->m, &s->plan, role, rank, &r->layout, &err), 0))
 		return -1;
-	r->pool = malloc(r->layout.pool_bytes);
+	r->pool = malloc(r->layout.decl.pool_bytes);
 	if (!CHECK(r->pool != NULL) || !CHECK_EQ(demo_store_init(&r->store, &r->layout, &s->plan,
 							 r->pool, s->o.seed, &err),
 					       0))
@@ -72,7 +72,7 @@ owned_bytes(const struct rank *r)
 static uint8_t *
 row_at(struct rank *r, uint32_t c, uint32_t e, uint32_t room, uint32_t page, uint32_t slot)
 {
-	const struct kvf_entry *entry = &r->layout.comp[c].entries[e];
+	const struct kvf_entry *entry = &r->layout.decl.comp[c].entries[e];
 	uint64_t id = r->store.grants[room].pages[page];
 
 	return r->pool + entry->offset + id * entry->page_stride + slot * entry->row_stride;
@@ -86,6 +86,13 @@ store_fills_and_checks(void)
 		SMALL "--draft --state --interleave 3",
 		GQA "--prefill-tp 16 --decode-tp 2",
 		"--model kimi-linear --layers 4 --tokens 40 --page-size 1 --rooms 3 --prefill-tp 4",
+		GQA "--prefill-layout hnd --decode-layout blocks-kv --decode-pad 40 --prefill-pp 2",
+		SMALL "--prefill-cp 3 --prefill-page-size 2",
+		"--model deepseek-v4 --layers 2 --tokens 200 --page-size 16 --rooms 4 "
+		"--decode-ring 48",
+		"--model gpt-oss-120b-swa --layers 2 --tokens 200 --rooms 4 --prefill-page-size 16 "
+		"--decode-page-size 24 --layout kv-blocks",
+		"--model kimi-k3 --layers 4 --tokens 40 --page-size 2 --rooms 3 --prefill-dcp 2",
 	};
 	static const enum kvf_role roles[] = {KVF_PREFILL, KVF_DECODE};
 	struct demo_check check;
@@ -131,7 +138,7 @@ store_finds_one_byte(void)
 		for (i = 0; i < 200; i++) {
 			fill_all(&r);
 			/* Any byte of the pool, a room's or nobody's. */
-			at = suite_range(&seed, 0, r.layout.pool_bytes - 1);
+			at = suite_range(&seed, 0, r.layout.decl.pool_bytes - 1);
 			bit = (uint32_t)suite_range(&seed, 0, 7);
 			r.pool[at] ^= (uint8_t)(1u << bit);
 			check = check_all(&r);
@@ -142,10 +149,11 @@ store_finds_one_byte(void)
 			demo_store_guard(&r.store);
 		}
 		/* First and last byte of a row of each entry. */
-		for (e = 0; e < r.layout.comp[0].num_entries; e++) {
+		for (e = 0; e < r.layout.decl.comp[0].num_entries; e++) {
 			fill_all(&r);
 			row_at(&r, 0, e, 0, 1, 2)[0] ^= 0x80;
-			row_at(&r, 0, e, 0, 1, 2)[r.layout.comp[0].entries[e].row_bytes - 1] ^= 1;
+			row_at(&r, 0, e, 0, 1, 2)[r.layout.decl.comp[0].entries[e].row_bytes - 1] ^=
+				1;
 			check = check_all(&r);
 			CHECK_EQ(check.mismatches, 2);
 			CHECK_STR_HAS(check.text, "slot=2");
@@ -171,7 +179,7 @@ store_finds_missing_row(void)
 		return;
 	if (rank_init(&r, &s, KVF_DECODE, 2) == 0) {
 		fill_all(&r);
-		e = &r.layout.comp[0].entries[0];
+		e = &r.layout.decl.comp[0].entries[0];
 		row = row_at(&r, 0, 0, 1, 0, 3);
 		pattern_fill(row, r.store.guard_key, (uint64_t)(row - r.pool), e->row_bytes);
 		check = check_all(&r);
@@ -196,12 +204,12 @@ store_finds_stray_byte(void)
 	if (scene_init(&s, SMALL) != 0)
 		return;
 	if (rank_init(&r, &s, KVF_DECODE, 0) == 0) {
-		e = &r.layout.comp[0].entries[0];
+		e = &r.layout.decl.comp[0].entries[0];
 		/* Page 0, which nobody is given; the first gap; the last byte of the pool. */
 		fill_all(&r);
 		r.pool[e->offset + 5] ^= 1;
 		r.pool[0] ^= 1;
-		r.pool[r.layout.pool_bytes - 1] ^= 1;
+		r.pool[r.layout.decl.pool_bytes - 1] ^= 1;
 		check = check_all(&r);
 		CHECK_EQ(check.mismatches, 3);
 		CHECK_STR_HAS(check.text, "offset=0 ");
@@ -209,7 +217,8 @@ store_finds_stray_byte(void)
 
 		/* The stale rows behind the last token: room 1 ends inside a page. */
 		fill_all(&r);
-		last = demo_rows_below(&r.layout.comp[0].sharding, s.plan.rooms[1].total);
+		last = demo_rows_below(&r.layout.decl.comp[0].sharding, s.plan.rooms[1].total,
+			s.plan.rooms[1].total);
 		if (CHECK(last % 4 != 0)) {
 			memset(row_at(&r, 0, 0, 1, (uint32_t)(last / 4), (uint32_t)(last % 4)),
 				0xee, e->row_bytes);
@@ -234,7 +243,8 @@ store_finds_wrong_aux(void)
 	if (scene_init(&s, SMALL) != 0)
 		return;
 	if (rank_init(&r, &s, KVF_DECODE, 0) == 0) {
-		const struct kvf_component *c = &r.layout.comp[r.layout.geo.num_components - 1];
+		const struct kvf_component *c =
+			&r.layout.decl.comp[r.layout.decl.geo.num_components - 1];
 
 		CHECK_EQ(c->cls, KVF_AUX);
 		fill_all(&r);
@@ -317,8 +327,8 @@ store_rows_of_other_places(void)
 			{row_at(&r, 0, 0, 0, 0, 0), row_at(&r, 0, 0, 1, 0, 0)},
 		};
 
-		CHECK_EQ(r.layout.comp[0].entries[0].row_bytes, 1152);
-		CHECK_EQ(r.layout.comp[0].entries[1].row_bytes, 1152);
+		CHECK_EQ(r.layout.decl.comp[0].entries[0].row_bytes, 1152);
+		CHECK_EQ(r.layout.decl.comp[0].entries[1].row_bytes, 1152);
 		for (i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 			fill_all(&r);
 			memcpy(keep, pairs[i][0], 1152);
@@ -343,8 +353,9 @@ move_room(struct rank *d, struct rank *p, uint32_t r)
 	uint32_t c, e, k, h, b;
 	uint64_t pos;
 
-	for (c = 0; c < d->layout.geo.num_components; c++) {
-		const struct kvf_component *dc = &d->layout.comp[c], *pc = &p->layout.comp[c];
+	for (c = 0; c < d->layout.decl.geo.num_components; c++) {
+		const struct kvf_component *dc = &d->layout.decl.comp[c],
+					   *pc = &p->layout.decl.comp[c];
 
 		for (e = 0; e < dc->num_entries; e++) {
 			const struct kvf_entry *de = &dc->entries[e], *pe = &pc->entries[e];
@@ -378,8 +389,11 @@ move_room(struct rank *d, struct rank *p, uint32_t r)
 					const struct demo_grant *dg = &d->store.grants[r],
 								*pg = &p->store.grants[r];
 
-					dpage = dc->cls == KVF_AUX ? dg->aux : dg->state;
-					ppage = pc->cls == KVF_AUX ? pg->aux : pg->state;
+					dpage = dc->cls == KVF_AUX ? dg->aux
+								   : dg->state[dc->tag][0];
+					drow = prow = 0;
+					ppage = pc->cls == KVF_AUX ? pg->aux
+								   : pg->state[pc->tag][0];
 				}
 				for (h = 0; h < de->head_count; h++) {
 					k = h + de->head_first;
@@ -389,12 +403,18 @@ move_room(struct rank *d, struct rank *p, uint32_t r)
 					for (b = 0; b < hb; b++)
 						d->pool[de->offset + dpage * de->page_stride +
 							drow % dc->page_tokens * de->row_stride +
-							h * hb + b] =
+							h * (de->head_stride != 0 ? de->head_stride
+										  : hb) +
+							b] =
 							p->pool[pe->offset +
 								ppage * pe->page_stride +
 								prow % pc->page_tokens *
 									pe->row_stride +
-								(k - pe->head_first) * hb + b];
+								(k - pe->head_first) *
+									(pe->head_stride != 0
+											? pe->head_stride
+											: hb) +
+								b];
 				}
 			}
 		}
@@ -413,6 +433,13 @@ store_moves_between_layouts(void)
 		"--model gpt-oss-120b --layers 1 --tokens 40 --page-size 8 --prefill-tp 8 "
 		"--decode-tp 2 "
 		"--decode-dcp 2 --rooms 4 --state",
+		"--model llama-3-70b --layers 1 --tokens 30 --prefill-page-size 2 --chunk 6 "
+		"--decode-page-size 3 --prefill-layout hnd --decode-layout blocks-kv --decode-pad "
+		"5 "
+		"--prefill-tp 2 --decode-tp 4 --rooms 4",
+		"--model llama-3-70b --layers 1 --tokens 30 --page-size 4 --prefill-layout "
+		"kv-blocks "
+		"--prefill-pad 7 --decode-layout hnd --prefill-tp 4 --decode-tp 2 --rooms 4",
 	};
 	struct demo_check check;
 	struct scene s;

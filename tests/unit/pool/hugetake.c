@@ -66,8 +66,8 @@ huge_free(void)
 
 /* Whoever changes nr_hugepages by a difference holds this lock meanwhile (so does
  * scripts/hugepages.sh). */
-static int
-lock_count(void)
+int
+huge_lock(void)
 {
 	int fd = open(DIR_2M "nr_hugepages", O_RDONLY | O_CLOEXEC);
 
@@ -103,7 +103,7 @@ guard(int fd)
 
 	while (recv(fd, &req, sizeof(req), 0) == (ssize_t)sizeof(req)) {
 		memset(&reply, 0, sizeof(reply));
-		lock = lock_count();
+		lock = req.command[0] == '\0' ? huge_lock() : -1;
 		if (req.command[0] != '\0') {
 			int64_t before = (int64_t)huge_total();
 
@@ -119,10 +119,11 @@ guard(int fd)
 				reply.changed = req.delta;
 		}
 		taken += reply.changed;
-		close(lock);
+		if (lock >= 0)
+			close(lock);
 		(void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL);
 	}
-	lock = lock_count();
+	lock = huge_lock();
 	if (taken > 0)
 		change_count(-taken);
 	close(lock);

@@ -18,8 +18,11 @@ bool huge_take(uint64_t pages, const char **why);
 /* Gives back `pages` of what was taken. What is left goes back at exit. */
 void huge_give_back(uint64_t pages);
 
-/* Runs a command line that changes nr_hugepages; the change is given back at exit too. Its status.
- */
+/* Keeps everybody else who does the same from changing the total, until the fd is closed. */
+int huge_lock(void);
+
+/* Runs a command line that changes nr_hugepages, under huge_lock() of the caller; the change is
+ * given back at exit too. Returns its status. */
 int huge_run(const char *command);
 
 /* Free 2 MiB pages that are promised to nobody, all nodes; and the host's total. */

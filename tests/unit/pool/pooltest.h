@@ -24,6 +24,13 @@ int all_resident(const void *base, uint64_t length);
 /* The number that follows `name` in text, e.g. "needed="; UINT64_MAX if it is not there. */
 uint64_t number_after(const char *text, const char *name);
 
+/* Creating must fail with this code, leave nothing open or mapped and say these words. */
+void create_refused(const struct kvf_pool_config *cfg, int code, const char *a, const char *b);
+
+void test_path_refused(void);
+void test_path(void);
+void test_path_limit(void);
+
 void test_supply_huge(void);
 void test_supply_huge_node(void);
 void test_supply_huge_absent(void);

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "common/suite.h"
@@ -191,6 +193,7 @@ void
 test_import_kinds(void)
 {
 	int fds, p[2], fd;
+	struct statfs fs;
 
 	/* The first one makes libraries open what they keep open. */
 	refused(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 1, NO_LIMIT, KVF_E_PERM,
@@ -213,8 +216,10 @@ test_import_kinds(void)
 		"other file system (f_type=0x9fa0)", "needed a memfd");
 	refused(open("/etc/passwd", O_RDONLY | O_CLOEXEC), 1, NO_LIMIT, KVF_E_PERM,
 		"found a file on a disk", "needed a memfd");
-	fd = open("/dev/shm/kvf-pooltest", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (CHECK(fd >= 0)) {
+	/* Where there is a tmpfs: a file of its own there is no memfd. */
+	if (statfs("/dev/shm", &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
+		fd = open("/dev/shm/kvf-pooltest", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		CHECK(fd >= 0);
 		CHECK_EQ(ftruncate(fd, 4096), 0);
 		CHECK_EQ(fallocate(fd, 0, 0, 4096), 0);
 		refused(fd, 4096, NO_LIMIT, KVF_E_PERM, "tmpfs file without F_SEAL_SHRINK",
@@ -327,7 +332,6 @@ test_import_sparse_front(void)
 void
 test_import_sparse_huge(void)
 {
-	uint64_t before;
 	const char *why;
 	int fd;
 
@@ -335,15 +339,13 @@ test_import_sparse_huge(void)
 		suite_skip(why);
 		return;
 	}
-	before = huge_free();
 	fd = memfd(MFD_HUGETLB | MFD_HUGE_2MB, 3 * HUGE_2M, F_SEAL_SHRINK);
 	refused(dup(fd), 3 * HUGE_2M, NO_LIMIT, KVF_E_INVAL, "not populated", "allocated=0");
-	CHECK_EQ(huge_free(), before);
+	CHECK_EQ(allocated(fd), 0);
 	/* The page behind the mapped part cannot stand in for the one that lacks. */
 	CHECK_EQ(fallocate(fd, 0, HUGE_2M, HUGE_2M), 0);
 	refused(dup(fd), HUGE_2M, NO_LIMIT, KVF_E_INVAL, "not populated", "needed=4194304");
 	close(fd);
-	CHECK_EQ(huge_free(), before);
 	huge_give_back(3);
 }
 
