@@ -14,6 +14,7 @@ Groups:
   clang             the clang compiler
   style             clang-format, cppcheck
   clang-sanitizers  run-time libraries of clang's sanitizers
+  plot              gnuplot and python3, for bench.sh
   all               build, test, clang and style; the default
 EOF
 }
@@ -28,6 +29,7 @@ add_group() {
 	clang) packages+=(clang) ;;
 	style) packages+=(clang-format cppcheck) ;;
 	clang-sanitizers) packages+=(clang "libclang-rt-$(clang_major)-dev") ;;
+	plot) packages+=(gnuplot-nox python3) ;;
 	all)
 		local g
 		for g in build test clang style; do add_group "$g"; done

@@ -60,6 +60,8 @@ make_args(struct engine_args *a, const struct app_engine_config *cfg, struct kvf
 	}
 	if (cfg->busy)
 		put(a, "--busy");
+	if (cfg->quiet)
+		put(a, "--quiet");
 	if (cfg->no_huge)
 		put(a, "--no-huge");
 	a->words = strdup(cfg->args != NULL ? cfg->args : "");

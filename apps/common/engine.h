@@ -20,6 +20,7 @@ struct app_engine_config {
 			     without one) EAL's. NULL: none */
 	bool no_huge;
 	bool busy;
+	bool quiet; /* it says only what goes wrong */
 };
 
 struct app_engine {

@@ -25,6 +25,7 @@ static const struct name_value kinds[] = {
 	{"scale", KVF_KIND_SCALE},
 	{"conv", KVF_KIND_CONV},
 	{"ssm", KVF_KIND_SSM},
+	{"aux", KVF_KIND_AUX},
 };
 
 static const struct name_value dtypes[] = {
@@ -57,6 +58,30 @@ lookup(const struct name_value *table, size_t n, const char *name)
 			return table[i].value;
 	}
 	return -1;
+}
+
+int
+model_kind(const char *name)
+{
+	return lookup(kinds, sizeof(kinds) / sizeof(kinds[0]), name);
+}
+
+int
+model_dtype(const char *name)
+{
+	return lookup(dtypes, sizeof(dtypes) / sizeof(dtypes[0]), name);
+}
+
+const char *
+model_kind_name(uint32_t kind)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (kinds[i].value == kind)
+			return kinds[i].name;
+	}
+	return NULL;
 }
 
 /* A whole number in [lo, hi]. */
@@ -96,13 +121,13 @@ parse_planes(const json_t *obj, struct model_group *g, struct kvf_err *err)
 		const json_t *p = json_array_get(planes, i);
 
 		text = json_string_value(json_object_get(p, "kind"));
-		tag = lookup(kinds, sizeof(kinds) / sizeof(kinds[0]), text);
+		tag = model_kind(text);
 		if (tag < 0)
 			return app_fail(err, KVF_E_INVAL, "kind=%s is not known",
 				text != NULL ? text : "(none)");
 		g->planes[i].kind = (uint16_t)tag;
 		text = json_string_value(json_object_get(p, "dtype"));
-		tag = lookup(dtypes, sizeof(dtypes) / sizeof(dtypes[0]), text);
+		tag = model_dtype(text);
 		if (tag < 0)
 			return app_fail(err, KVF_E_INVAL, "dtype=%s is not known",
 				text != NULL ? text : "(none)");

@@ -75,6 +75,11 @@ const char *models_path(void);
 /* KVF_E_NOENT (names what there is), KVF_E_INVAL (names the field or the two sums), KVF_E_SYS. */
 int model_load(const char *path, const char *name, struct model *m, struct kvf_err *err);
 
+/* Numbers of names ("latent", "bf16"), and back; -1 or NULL for what is not known. */
+int model_kind(const char *name);
+int model_dtype(const char *name);
+const char *model_kind_name(uint32_t kind);
+
 struct model_names {
 	uint32_t num;
 	char name[MODEL_MAX_NAMES][64];

@@ -49,6 +49,7 @@ int arg_list(const char *name, const char *text, uint64_t limit, uint64_t **list
 	struct kvf_err *err);
 
 int cmd_plan(int argc, char **argv, struct kvf_err *err);
+int cmd_link(int argc, char **argv, struct kvf_err *err);
 int cmd_group(int argc, char **argv, struct kvf_err *err);
 int cmd_status(int argc, char **argv, struct kvf_err *err);
 int cmd_doctor(int argc, char **argv, struct kvf_err *err);

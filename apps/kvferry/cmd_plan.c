@@ -17,6 +17,7 @@ struct plan_opts {
 	const char *src_pages, *dst_pages;
 	const char *src_num_pages, *dst_num_pages;
 	const char *prefix, *page_offset, *start, *tokens;
+	const char *src_band, *dst_band, *total;
 	const char *json;
 };
 
@@ -54,6 +55,60 @@ page_size(const char *side, const char *own, const char *both, uint32_t *size, s
 	return arg_u32(name, own != NULL ? own : both, KVF_E_INVAL, size, err);
 }
 
+static int
+read_sharding(const char *side, const char *size, const char *rank, const char *interleave,
+	const char *band, uint32_t page, struct kvf_sharding *sh, struct kvf_err *err)
+{
+	char name[3][24];
+
+	snprintf(name[0], sizeof(name[0]), "%s-dcp", side);
+	snprintf(name[1], sizeof(name[1]), "%s-rank", side);
+	snprintf(name[2], sizeof(name[2]), "%s-interleave", side);
+	*sh = (struct kvf_sharding){1, 0, 1, KVF_SHARD_CYCLIC};
+	if (band != NULL) {
+		sh->mode = KVF_SHARD_BAND;
+		sh->interleave = page;
+	}
+	if (arg_u32(name[0], size, KVF_E_SHARDING, &sh->size, err) != 0 ||
+		arg_u32(name[1], rank, KVF_E_SHARDING, &sh->rank, err) != 0 ||
+		arg_u32(name[2], interleave, KVF_E_SHARDING, &sh->interleave, err) != 0)
+		return 1;
+	return 0;
+}
+
+static int
+past_total(const struct kvf_plan_spec *spec, struct kvf_err *err)
+{
+	return cli_fail(err, KVF_E_INVAL,
+		"start=%" PRIu64 " + tokens=%" PRIu64 " must not be past total=%" PRIu64,
+		spec->start, spec->tokens, spec->total);
+}
+
+/* Where a band lies depends on the length of the prompt, so a chunk of it is part of a known whole.
+ */
+static int
+chunk_of_bands(const struct plan_opts *o, struct kvf_plan_spec *spec, struct kvf_err *err)
+{
+	if (o->page_offset != NULL && o->src_band != NULL)
+		return cli_fail(err, KVF_E_INVAL,
+			"--page-offset=%s says nothing about a band: give --start", o->page_offset);
+	if (o->total == NULL && o->tokens == NULL)
+		return cli_fail(
+			err, KVF_E_INVAL, "a band needs --total (or --tokens of the only chunk)");
+	if (arg_u64("total", o->total, UINT64_MAX, KVF_E_INVAL, &spec->total, err) != 0 ||
+		arg_u64("tokens", o->tokens, UINT64_MAX, KVF_E_CAPACITY, &spec->tokens, err) != 0)
+		return 1;
+	if (o->total != NULL && spec->start > spec->total)
+		return past_total(spec, err);
+	if (o->tokens == NULL)
+		spec->tokens = spec->total - spec->start;
+	if (o->total == NULL && __builtin_add_overflow(spec->start, spec->tokens, &spec->total))
+		return cli_fail(err, KVF_E_OVERFLOW,
+			"start=%" PRIu64 " + tokens=%" PRIu64 " pass limit=%" PRIu64, spec->start,
+			spec->tokens, UINT64_MAX);
+	return 0;
+}
+
 /* Where the chunk starts and how many positions it covers. */
 static int
 chunk(const struct plan_opts *o, struct kvf_plan_spec *spec, struct kvf_err *err)
@@ -79,14 +134,23 @@ chunk(const struct plan_opts *o, struct kvf_plan_spec *spec, struct kvf_err *err
 				" tokens pass limit=%" PRIu64,
 				spec->prefix, offset, virt, UINT64_MAX);
 	}
+	if (o->src_band != NULL || o->dst_band != NULL)
+		return chunk_of_bands(o, spec, err);
+	spec->total = UINT64_MAX;
+	if (arg_u64("total", o->total, UINT64_MAX, KVF_E_INVAL, &spec->total, err) != 0)
+		return 1;
+	if (spec->start > spec->total)
+		return past_total(spec, err);
 	/* What is wrong with the rest comes first; nothing at all always fits. */
 	if (kvf_plan_check(spec, err) != 0 ||
 		kvf_plan_capacity(&spec->src, spec->src_page_tokens, spec->num_src_pages,
 			spec->start, &capacity, err) != 0)
 		return 1;
-	spec->tokens = capacity;
+	spec->tokens = spec->total - spec->start < capacity ? spec->total - spec->start : capacity;
 	if (arg_u64("tokens", o->tokens, UINT64_MAX, KVF_E_CAPACITY, &spec->tokens, err) == 0)
-		return 0;
+		return spec->tokens > spec->total - spec->start && o->total != NULL
+			       ? past_total(spec, err)
+			       : 0;
 	if (err->code == KVF_E_CAPACITY)
 		return cli_fail(err, KVF_E_CAPACITY,
 			"num_kv_tokens must fit in the provided source pages, got tokens=%.64s, "
@@ -190,6 +254,12 @@ cmd_plan(int argc, char **argv, struct kvf_err *err)
 		{"dst-rank", "R", "the destination rank (0)", &o.dst_rank},
 		{"dst-interleave", "I", "adjacent positions on one of those (1)",
 			&o.dst_interleave},
+		{"src-band", NULL,
+			"the source ranks hold bands of pages of --src-interleave tokens (a page)",
+			&o.src_band},
+		{"dst-band", NULL, "the destination ranks do", &o.dst_band},
+		{"total", "T", "length of the prompt: bands depend on it (start + tokens)",
+			&o.total},
 		{"src-pages", "A,B,..", "page ids of this chunk at the source", &o.src_pages},
 		{"dst-pages", "A,B,..", "page ids from the prefix on at the destination",
 			&o.dst_pages},
@@ -198,10 +268,11 @@ cmd_plan(int argc, char **argv, struct kvf_err *err)
 		{"prefix", "T", "tokens that the destination already holds (0)", &o.prefix},
 		{"page-offset", "O", "source pages sent before this chunk (0)", &o.page_offset},
 		{"start", "S", "or: position of the chunk's first token", &o.start},
-		{"tokens", "T", "positions in the chunk (what the pages hold)", &o.tokens},
+		{"tokens", "T", "positions in the chunk (what the pages hold; bands: up to total)",
+			&o.tokens},
 		{"json", NULL, "print JSON", &o.json},
 	};
-	struct kvf_plan_spec spec = {.src = {1, 0, 1, 0}, .dst = {1, 0, 1, 0}};
+	struct kvf_plan_spec spec = {0};
 	uint32_t *src = NULL, *dst = NULL;
 	int rc;
 
@@ -216,14 +287,10 @@ cmd_plan(int argc, char **argv, struct kvf_err *err)
 			0 ||
 		page_size("dst-page-size", o.dst_page_size, o.page_size, &spec.dst_page_tokens,
 			err) != 0 ||
-		arg_u32("src-dcp", o.src_dcp, KVF_E_SHARDING, &spec.src.size, err) != 0 ||
-		arg_u32("src-rank", o.src_rank, KVF_E_SHARDING, &spec.src.rank, err) != 0 ||
-		arg_u32("src-interleave", o.src_interleave, KVF_E_SHARDING, &spec.src.interleave,
-			err) != 0 ||
-		arg_u32("dst-dcp", o.dst_dcp, KVF_E_SHARDING, &spec.dst.size, err) != 0 ||
-		arg_u32("dst-rank", o.dst_rank, KVF_E_SHARDING, &spec.dst.rank, err) != 0 ||
-		arg_u32("dst-interleave", o.dst_interleave, KVF_E_SHARDING, &spec.dst.interleave,
-			err) != 0)
+		read_sharding("src", o.src_dcp, o.src_rank, o.src_interleave, o.src_band,
+			spec.src_page_tokens, &spec.src, err) != 0 ||
+		read_sharding("dst", o.dst_dcp, o.dst_rank, o.dst_interleave, o.dst_band,
+			spec.dst_page_tokens, &spec.dst, err) != 0)
 		return 1;
 	rc = page_ids("src-pages", o.src_pages, &src, &spec.num_src_pages, err);
 	if (rc == 0)

@@ -7,6 +7,7 @@
 
 static const struct command commands[] = {
 	{"plan", "print which rows of one side go to which rows of the other", cmd_plan},
+	{"link", "print who would serve what between two groups, or why they do not fit", cmd_link},
 	{"group", "print the contiguous groups of two index lists", cmd_group},
 	{"status", "ask a running kvferryd how it is", cmd_status},
 	{"doctor", "look at this host: hugepages, limits, CPU, engine", cmd_doctor},

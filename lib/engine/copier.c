@@ -24,17 +24,20 @@ void
 kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
 {
 	struct kvf_slot *slot = &sh->slots[index];
-	const struct kvf_map *map = slot->map;
 	uint64_t lane_bytes, units, sleeping;
 
-	slot->lane_group = map->num_lanes < KVF_LANE_GROUP ? map->num_lanes : KVF_LANE_GROUP;
-	slot->lane_slices = (map->num_lanes + slot->lane_group - 1) / slot->lane_group;
+	slot->lane_group = slot->num_lanes < KVF_LANE_GROUP ? slot->num_lanes : KVF_LANE_GROUP;
+	if (slot->lane_group > KVF_COPY_BATCH_MAX / slot->num_subs)
+		slot->lane_group = KVF_COPY_BATCH_MAX / slot->num_subs;
+	slot->lane_slices = (slot->num_lanes + slot->lane_group - 1) / slot->lane_group;
 	/* All units of a segment together, spread evenly: what one slice of one unit weighs. */
 	lane_bytes = slot->bytes / slot->num_units / slot->lane_slices + 1;
 	units = KVF_SLICE_BYTES / lane_bytes;
 	if (units > KVF_COPY_BATCH_MAX / slot->lane_group)
 		units = KVF_COPY_BATCH_MAX / slot->lane_group;
-	slot->unit_group = units == 0 ? 1 : (uint32_t)units;
+	/* Whole windows: every receiver's unit of one in the same slice. */
+	units -= units % slot->num_subs;
+	slot->unit_group = units == 0 ? slot->num_subs : (uint32_t)units;
 	slot->total =
 		(slot->num_units + slot->unit_group - 1) / slot->unit_group * slot->lane_slices;
 
@@ -88,12 +91,11 @@ row_offset(uint64_t row, uint64_t page_tokens, int split, uint64_t page_stride, 
 	return row / page_tokens * page_stride + row % page_tokens * row_stride;
 }
 
-/* The batch of slice `index` of a slot. Every (unit, lane) is one 2-D copy: kvf_leg_fill() cut the
- * units so. */
+/* The batch of slice `index` of a slot. Every (unit, lane) is one 2-D copy: kvf_segment_fill() cut
+ * the units so. */
 static uint32_t
 expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 {
-	const struct kvf_map *map = slot->map;
 	uint32_t u = index / slot->lane_slices * slot->unit_group;
 	uint32_t lane0 = index % slot->lane_slices * slot->lane_group;
 	uint32_t u_end = u + slot->unit_group, lane_end = lane0 + slot->lane_group;
@@ -101,9 +103,11 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 
 	if (u_end > slot->num_units)
 		u_end = slot->num_units;
-	if (lane_end > map->num_lanes)
-		lane_end = map->num_lanes;
+	if (lane_end > slot->num_lanes)
+		lane_end = slot->num_lanes;
 	for (; u < u_end; u++) {
+		const struct kvf_slot_sub *sub = &slot->subs[slot->unit_sub[u]];
+		const struct kvf_map *map = sub->map;
 		const struct kvf_run *r = &slot->units[u];
 
 		for (l = lane0; l < lane_end; l++) {
@@ -114,7 +118,7 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 				 row_offset(r->src_row, map->src_page_tokens,
 					 map->split & KVF_PLAN_SPLIT_SRC, lane->src_page_stride,
 					 lane->src_row_stride);
-			c->dst = slot->dst_base + lane->dst_off +
+			c->dst = sub->dst_base + lane->dst_off +
 				 row_offset(r->dst_row, map->dst_page_tokens,
 					 map->split & KVF_PLAN_SPLIT_DST, lane->dst_page_stride,
 					 lane->dst_row_stride);

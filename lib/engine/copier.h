@@ -25,11 +25,20 @@
 
 #define KVF_SLOTS       32u /* at most 64: they are bits of one word */
 #define KVF_SLOT_UNITS  128u
+#define KVF_SLOT_SUBS   16u                /* receivers in one segment */
 #define KVF_LANE_GROUP  8u                 /* lanes of one slice: what the CPU kernels interleave */
 #define KVF_UNIT_BYTES  (40u * 1024u)      /* of one lane in one unit, about */
 #define KVF_SLICE_BYTES (8u * 40u * 1024u) /* small units are put together up to this */
 
 struct kvf_leg;
+
+/* One receiver's share of a segment. */
+struct kvf_slot_sub {
+	const struct kvf_map *map;
+	uint8_t *dst_base;
+	uint64_t bytes;
+	struct kvf_leg *leg; /* the dispatcher's */
+};
 
 struct kvf_slot {
 	/* Slices not claimed yet. Stored with release by the dispatcher after everything below; a
@@ -45,14 +54,15 @@ struct kvf_slot {
 	uint32_t unit_group;  /* units in a slice */
 	uint32_t lane_group;  /* lanes in a slice */
 	uint32_t lane_slices; /* ceil(num_lanes / lane_group) */
-	bool verify;          /* compare after copying */
-	uint32_t flags;       /* KVF_COPY_* */
-	const struct kvf_map *map;
+	uint32_t num_lanes;   /* of every sub's map */
+	uint32_t num_subs;
+	uint32_t flags; /* KVF_COPY_* */
+	bool verify;    /* compare after copying */
 	const uint8_t *src_base;
-	uint8_t *dst_base;
 	uint64_t bytes;
-	struct kvf_leg *leg; /* the dispatcher's */
-	void *chunk;         /* the dispatcher's */
+	void *chunk; /* the dispatcher's */
+	struct kvf_slot_sub subs[KVF_SLOT_SUBS];
+	uint8_t unit_sub[KVF_SLOT_UNITS]; /* whose unit it is */
 	struct kvf_run units[KVF_SLOT_UNITS];
 };
 

@@ -283,53 +283,62 @@ stop_step(struct kvf_dispatcher *d)
 	return true;
 }
 
+bool
+kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
+{
+	bool tick = now >= d->next_tick, worked = false;
+	uint32_t i;
+
+	d->now = now;
+	*at_rest = false;
+	if (rte_ring_count(d->engine->to_dispatcher) != 0) {
+		take_notes(d);
+		worked = true;
+		bury(d); /* it may be a second to the next tick */
+	}
+	for (i = 0; i < d->num_eps; i++)
+		if (!d->eps[i]->dead && !d->eps[i]->faulted)
+			worked |= kvf_intake_poll(d, d->eps[i]);
+	worked |= kvf_transfer_plan(d);
+	worked |= kvf_copier_step(d->copier, SLICES_PER_ROUND);
+	/* Completions before deadlines: what is done is never judged late. */
+	worked |= kvf_transfer_finish(d);
+	worked |= kvf_sweep(d);
+	if (tick) {
+		d->next_tick = now + d->hz / 1000000 * TICK_US;
+		show_memory(d);
+		kvf_rooms_expire(d);
+		for (i = 0; i < d->num_eps; i++)
+			if (!d->eps[i]->dead)
+				kvf_room_timers(d, d->eps[i]);
+		bury(d);
+	}
+	for (i = 0; i < d->num_eps; i++)
+		if (!d->eps[i]->dead && !d->eps[i]->faulted)
+			worked |= publish(d, d->eps[i]);
+	if (tick && d->stopping)
+		*at_rest = stop_step(d);
+	return worked;
+}
+
 int
 kvf_dispatcher_main(void *arg)
 {
 	struct kvf_dispatcher *d = arg;
 	uint64_t spin, idle_since;
 	struct kvf_note note = {.type = NOTE_STOPPED};
-	bool worked = false, tick;
+	bool worked = false, at_rest = false;
 	uint32_t i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
 	d->now = idle_since = rte_rdtsc();
-	for (;;) {
-		uint64_t began = d->now;
+	while (!at_rest) {
+		uint64_t now = rte_rdtsc();
 
-		d->now = rte_rdtsc();
 		if (worked)
-			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(d->now - began));
-		worked = false;
-		tick = d->now >= d->next_tick;
-		if (rte_ring_count(d->engine->to_dispatcher) != 0) {
-			take_notes(d);
-			worked = true;
-			bury(d); /* it may be a second to the next tick */
-		}
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead && !d->eps[i]->faulted)
-				worked |= kvf_intake_poll(d, d->eps[i]);
-		worked |= kvf_transfer_plan(d);
-		worked |= kvf_copier_step(d->copier, SLICES_PER_ROUND);
-		/* Completions before deadlines: what is done is never judged late. */
-		worked |= kvf_transfer_finish(d);
-		worked |= kvf_sweep(d);
-		if (tick) {
-			d->next_tick = d->now + d->hz / 1000000 * TICK_US;
-			show_memory(d);
-			kvf_rooms_expire(d);
-			for (i = 0; i < d->num_eps; i++)
-				if (!d->eps[i]->dead)
-					kvf_room_timers(d, d->eps[i]);
-			bury(d);
-		}
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead && !d->eps[i]->faulted)
-				worked |= publish(d, d->eps[i]);
-		if (tick && d->stopping && stop_step(d))
-			break;
+			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(now - d->now));
+		worked = kvf_dispatcher_step(d, now, &at_rest);
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
 		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {

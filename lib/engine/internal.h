@@ -205,6 +205,7 @@ struct kvf_leg {
 	 * cut, and within it the rest of a single block. blocks 0: none. */
 	uint32_t run_pos, num_runs;
 	struct kvf_run outer, inner;
+	uint64_t units_cut; /* of the current map: how far it is */
 	struct kvf_run runs[KVF_LEG_RUNS];
 	union {
 		struct kvf_plan_iter plan;
@@ -376,6 +377,9 @@ char *kvf_status_json(struct kvf_engine *e);
 
 /* dispatcher.c */
 int kvf_dispatcher_main(void *arg);
+/* One round at time `now` (TSC); never sleeps. True if anything was done. *at_rest: an orderly stop
+ * has come to its end. */
+bool kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest);
 void kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *part); /* publish its state */
 void kvf_ep_fault(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_err *why);
 
@@ -421,6 +425,11 @@ void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
+
+/* segment.c */
+/* Fills the slot with the leg's next segment, and what goes with it; false when there is none for
+ * now. */
+bool kvf_segment_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot);
 
 /* transfer.c */
 void kvf_leg_create(struct kvf_dispatcher *d, struct kvf_part *src, struct kvf_part *dst);

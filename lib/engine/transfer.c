@@ -12,7 +12,6 @@
 
 #include "engine/internal.h"
 
-#define SEGMENT_BYTES      (4u << 20)
 #define LEG_SEGMENTS       4u /* of one leg, in slots at a time */
 #define SEGMENTS_PER_ROUND 8u
 
@@ -112,6 +111,17 @@ kvf_leg_create(struct kvf_dispatcher *d, struct kvf_part *src, struct kvf_part *
 	kvf_leg_wake(d, leg);
 }
 
+static bool
+carries(const struct kvf_slot *slot, const struct kvf_leg *leg)
+{
+	uint32_t k;
+
+	for (k = 0; k < slot->num_subs; k++)
+		if (slot->subs[k].leg == leg)
+			return true;
+	return false;
+}
+
 void
 kvf_leg_stop(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
@@ -121,8 +131,8 @@ kvf_leg_stop(struct kvf_dispatcher *d, struct kvf_leg *leg)
 		return;
 	leg->stopped = true;
 	for (i = 0; i < KVF_SLOTS && leg->outstanding != 0; i++)
-		if ((d->free_slots & (UINT64_C(1) << i)) == 0 && d->copy->slots[i].leg == leg)
-			kvf_slot_cancel(d->copy, i);
+		if ((d->free_slots & (UINT64_C(1) << i)) == 0 && carries(&d->copy->slots[i], leg))
+			kvf_slot_cancel(d->copy, i); /* the other legs in it are of the same room */
 }
 
 void
@@ -166,289 +176,6 @@ kvf_chunks_retire(struct kvf_dispatcher *d, struct kvf_part *send)
 		kvf_part_status(d, send, KVF_SUCCESS);
 }
 
-static const struct kvf_component *
-component(const struct kvf_part *part, uint32_t index)
-{
-	return &part->ep->reg->geometry.components[index];
-}
-
-static const char *
-state_type(const struct kvf_map *map)
-{
-	static const char *const names[] = {
-		"state", "one-slot state", "clipped state", "ring state"};
-
-	return map->cls == KVF_AUX ? "aux" : names[map->rule];
-}
-
-/* Both ends and the log hear that not everything went over. */
-static void
-clipped(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map, uint32_t ns,
-	uint32_t nd)
-{
-	struct kvf_note note = {.type = NOTE_WARN};
-
-	leg->src->clipped = leg->dst->clipped = true;
-	kvf_count(&d->totals.clipped, 1);
-	kvf_fail(&note.err, KVF_E_STATE_LIST,
-		"room=%" PRIu64
-		" %s to %s: index lists of type=%s tag=%u are clipped to the shorter one, "
-		"prefill=%u decode=%u",
-		leg->src->room->id, leg->src->ep->name, leg->dst->ep->name, state_type(map),
-		map->tag, ns, nd);
-	kvf_note_try(d->engine->to_control, d->engine->control_fd, &note);
-}
-
-/* State and aux: rows in list order, or rings. */
-static int
-begin_state(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map,
-	struct kvf_err *err)
-{
-	const struct kvf_lists *src = &leg->final->lists, *dst = &leg->dst->lists;
-	uint32_t ns = src->count[map->src_list], nd = dst->count[map->dst_list];
-	uint64_t src_rows = (uint64_t)ns * map->src_page_tokens;
-	uint64_t dst_rows = (uint64_t)nd * map->dst_page_tokens;
-	struct kvf_plan_spec spec = {
-		.src = {1, 0, 1, KVF_SHARD_CYCLIC},
-		.dst = {1, 0, 1, KVF_SHARD_CYCLIC},
-		.src_page_tokens = map->src_page_tokens,
-		.dst_page_tokens = map->dst_page_tokens,
-		.src_pages = src->ids[map->src_list],
-		.dst_pages = dst->ids[map->dst_list],
-		.num_src_pages = ns,
-		.num_dst_pages = nd,
-		.tokens = src_rows < dst_rows ? src_rows : dst_rows,
-		.flags = map->split,
-	};
-
-	if (map->rule == KVF_STATE_RING ? ns != nd
-					: src_rows != dst_rows && map->rule != KVF_STATE_CLIP)
-		return kvf_fail(err, KVF_E_STATE_LIST,
-			"index lists of type=%s tag=%u differ, prefill=%u decode=%u",
-			state_type(map), map->tag, ns, nd);
-	if (map->rule == KVF_STATE_ONE && (ns != 1 || nd != 1))
-		return kvf_fail(err, KVF_E_STATE_LIST,
-			"index lists of type=%s tag=%u must name exactly one slot, prefill=%u "
-			"decode=%u",
-			state_type(map), map->tag, ns, nd);
-	if (map->rule == KVF_STATE_RING) {
-		kvf_ring_begin(&leg->it.ring, spec.src_pages, map->src_page_tokens, spec.dst_pages,
-			map->dst_page_tokens, ns, leg->src->total);
-		return 0;
-	}
-	if (src_rows != dst_rows)
-		clipped(d, leg, map, ns, nd);
-	return kvf_plan_begin(&leg->it.plan, &spec, err);
-}
-
-static int
-begin_tokens(struct kvf_leg *leg, const struct kvf_map *map, struct kvf_err *err)
-{
-	const struct kvf_chunk *chunk = leg->chunk;
-	struct kvf_plan_spec spec = {
-		.src = map->src,
-		.dst = map->dst,
-		.src_page_tokens = map->src_page_tokens,
-		.dst_page_tokens = map->dst_page_tokens,
-		.src_pages = chunk->lists.ids[map->src_list],
-		.dst_pages = leg->dst->lists.ids[map->dst_list],
-		.num_src_pages = chunk->lists.count[map->src_list],
-		.num_dst_pages = leg->dst->lists.count[map->dst_list],
-		.prefix = leg->dst->prefix,
-		.start = chunk->start,
-		.tokens = chunk->tokens,
-		.total = leg->src->total,
-		.flags = map->split,
-	};
-
-	return kvf_plan_begin(&leg->it.plan, &spec, err);
-}
-
-/* Starts the row plan of the current map; false when the room failed over it. */
-static bool
-begin_map(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
-{
-	struct kvf_err err;
-	int rc;
-
-	leg->iterating = true;
-	leg->run_pos = leg->num_runs = 0;
-	leg->outer.blocks = leg->inner.blocks = 0;
-	rc = leg->phase == KVF_PHASE_TOKENS ? begin_tokens(leg, map, &err)
-					    : begin_state(d, leg, map, &err);
-	if (rc != 0)
-		kvf_room_fail(d, leg->src->room, leg->src->ep, rc, "%s", err.text);
-	return rc == 0;
-}
-
-/* Takes up to `cap` items off the front of a run of `n`, in pieces of about equal size. */
-static uint64_t
-portion(uint64_t n, uint64_t cap)
-{
-	uint64_t parts;
-
-	if (n <= cap)
-		return n;
-	parts = (n + cap - 1) / cap;
-	return (n + parts - 1) / parts;
-}
-
-/* Cuts one unit off the leg's current run: such that (unit, lane) is one 2-D copy of bounded size.
- */
-static void
-cut_unit(struct kvf_leg *leg, const struct kvf_map *map, uint64_t cap, struct kvf_run *unit)
-{
-	struct kvf_run *r = &leg->inner;
-	uint64_t n;
-
-	if (r->blocks == 0) {
-		struct kvf_run *o = &leg->outer;
-
-		if (o->block_rows == 1 || (map->dense && o->blocks > 1 && o->block_rows <= cap)) {
-			n = portion(o->blocks, cap / o->block_rows);
-			*unit = *o;
-			unit->blocks = n;
-			o->blocks -= n;
-			o->src_row += n * o->src_step;
-			o->dst_row += n * o->dst_step;
-			return;
-		}
-		*r = *o;
-		r->blocks = 1;
-		o->blocks--;
-		o->src_row += o->src_step;
-		o->dst_row += o->dst_step;
-	}
-	n = portion(r->block_rows, cap);
-	*unit = *r;
-	unit->block_rows = unit->src_step = unit->dst_step = n;
-	r->block_rows -= n;
-	r->src_row += n;
-	r->dst_row += n;
-	if (r->block_rows == 0)
-		r->blocks = 0;
-}
-
-static bool
-run_in_pool(
-	const struct kvf_run *r, const struct kvf_component *src, const struct kvf_component *dst)
-{
-	uint64_t src_last = r->src_row + (r->blocks - 1) * r->src_step + r->block_rows;
-	uint64_t dst_last = r->dst_row + (r->blocks - 1) * r->dst_step + r->block_rows;
-
-	return src_last <= (uint64_t)src->num_pages * src->page_tokens &&
-	       dst_last <= (uint64_t)dst->num_pages * dst->page_tokens;
-}
-
-/* Next run of the current plan into leg->outer; false at its end. */
-static bool
-next_run(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
-{
-	if (leg->run_pos == leg->num_runs) {
-		leg->run_pos = 0;
-		leg->num_runs =
-			(uint32_t)(map->rule == KVF_STATE_RING
-					   ? kvf_ring_next(&leg->it.ring, leg->runs, KVF_LEG_RUNS)
-					   : kvf_plan_next(&leg->it.plan, leg->runs, KVF_LEG_RUNS));
-		kvf_count(&d->totals.runs, leg->num_runs);
-		if (leg->num_runs == 0)
-			return false;
-	}
-	leg->outer = leg->runs[leg->run_pos++];
-	return true;
-}
-
-/* Fills the slot from the current map's plan. False: the plan had nothing more, or the room failed.
- */
-static bool
-fill_slot(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map,
-	struct kvf_slot *slot)
-{
-	const struct kvf_component *src = component(leg->src, map->src_component);
-	const struct kvf_component *dst = component(leg->dst, map->dst_component);
-	uint64_t lane = map->row_bytes / map->num_lanes;
-	uint64_t cap = lane < KVF_UNIT_BYTES ? KVF_UNIT_BYTES / lane : 1;
-
-	slot->num_units = 0;
-	slot->bytes = 0;
-	while (slot->num_units < KVF_SLOT_UNITS && slot->bytes < SEGMENT_BYTES) {
-		struct kvf_run *u = &slot->units[slot->num_units];
-
-		if (leg->inner.blocks == 0 && leg->outer.blocks == 0) {
-			if (!next_run(d, leg, map))
-				break;
-			/* Ids were checked when they came in; this makes a mistake here harmless
-			 * too. */
-			if (!run_in_pool(&leg->outer, src, dst)) {
-				kvf_room_fail(d, leg->src->room, NULL, KVF_E_PAGE,
-					"planned src_row=%" PRIu64 " dst_row=%" PRIu64
-					" outside the pools",
-					leg->outer.src_row, leg->outer.dst_row);
-				return false;
-			}
-		}
-		cut_unit(leg, map, cap, u);
-		slot->num_units++;
-		slot->bytes += u->blocks * u->block_rows * map->row_bytes;
-	}
-	return slot->num_units != 0;
-}
-
-static uint32_t
-class_of_phase(uint8_t phase)
-{
-	return phase == KVF_PHASE_TOKENS  ? KVF_TOKENS
-	       : phase == KVF_PHASE_STATE ? KVF_STATE
-					  : KVF_AUX;
-}
-
-/* Makes the leg's next segment in `slot`; false when there is none for now. */
-static bool
-leg_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
-{
-	for (;;) {
-		struct kvf_chunk *chunk = leg->chunk;
-
-		for (; leg->map < leg->pair->num_maps; leg->map++, leg->iterating = false) {
-			const struct kvf_map *map = &leg->pair->maps[leg->map];
-
-			if (map->cls != class_of_phase(leg->phase))
-				continue;
-			if (!leg->iterating && !begin_map(d, leg, map))
-				return false;
-			if (!fill_slot(d, leg, map, slot)) {
-				if (leg->stopped)
-					return false;
-				continue;
-			}
-			slot->map = map;
-			slot->src_base = leg->src->ep->pool.base;
-			slot->dst_base = leg->dst->ep->pool.base;
-			slot->flags = slot->bytes >= KVF_UNIT_BYTES ? KVF_COPY_STREAM : 0;
-			slot->verify = leg->src->verify || leg->dst->verify;
-			slot->leg = leg;
-			slot->chunk = leg->phase == KVF_PHASE_TOKENS ? chunk : leg->final;
-			return true;
-		}
-		leg->map = 0;
-		leg->iterating = false;
-		if (leg->phase != KVF_PHASE_TOKENS) {
-			leg->planned = true;
-			return false;
-		}
-		chunk->passed++;
-		leg->chunk = chunk->next;
-		if (chunk->final) {
-			leg->final = chunk;
-			leg->planned = true;
-			return false;
-		}
-		kvf_chunks_retire(d, leg->src);
-		if (leg->chunk == NULL)
-			return false;
-	}
-}
-
 static void
 wake_all(struct kvf_dispatcher *d, struct kvf_part *dst)
 {
@@ -486,11 +213,20 @@ phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	}
 }
 
+static void
+carried(struct kvf_dispatcher *d, struct kvf_slot *slot, struct kvf_leg *leg)
+{
+	leg->outstanding++;
+	((struct kvf_chunk *)slot->chunk)->outstanding++;
+	kvf_part_status(d, leg->src, KVF_TRANSFERRING);
+	kvf_part_status(d, leg->dst, KVF_TRANSFERRING);
+}
+
 bool
 kvf_transfer_plan(struct kvf_dispatcher *d)
 {
 	bool worked = false;
-	uint32_t n;
+	uint32_t n, k;
 
 	for (n = 0; n < SEGMENTS_PER_ROUND && d->run_head != NULL && d->free_slots != 0; n++) {
 		uint32_t index = (uint32_t)__builtin_ctzll(d->free_slots);
@@ -498,15 +234,15 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 		struct kvf_leg *leg = dequeue(d);
 
 		worked = true;
-		if (leg->stopped)
+		/* Since it was queued, a segment of another leg's may have taken it along. */
+		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
+			(leg->phase == KVF_PHASE_TOKENS && leg->chunk == NULL && !leg->planned))
 			continue;
-		if (leg_fill(d, leg, slot)) {
+		if (!leg->planned && kvf_segment_fill(d, leg, slot)) {
 			d->free_slots &= ~(UINT64_C(1) << index);
-			leg->outstanding++;
-			((struct kvf_chunk *)slot->chunk)->outstanding++;
 			kvf_count(&d->totals.segments, 1);
-			kvf_part_status(d, leg->src, KVF_TRANSFERRING);
-			kvf_part_status(d, leg->dst, KVF_TRANSFERRING);
+			for (k = 0; k < slot->num_subs; k++)
+				carried(d, slot, slot->subs[k].leg);
 			kvf_slot_publish(d->copy, index);
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
@@ -517,34 +253,26 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 }
 
 static void
-segment_done(struct kvf_dispatcher *d, struct kvf_slot *slot)
+check_lost(struct kvf_dispatcher *d, struct kvf_room *room, struct kvf_ep *ep)
 {
-	struct kvf_leg *leg = slot->leg;
-	struct kvf_part *src = leg->src, *dst = leg->dst;
-	struct kvf_chunk *chunk = slot->chunk;
-	int error = atomic_load_explicit(&slot->error, memory_order_relaxed);
-	struct kvf_ep *lost[2] = {src->ep, dst->ep};
 	struct kvf_err why;
-	int i;
 
-	leg->outstanding--;
-	chunk->outstanding--;
-	src->room->last_progress = d->now;
-	for (i = 0; i < 2; i++) {
-		if (!kvf_guard_lost(lost[i]->guard))
-			continue;
-		kvf_fail(&why, KVF_E_POOL_LOST,
-			"memory of the pool of %s was taken away (hole punched or file truncated)",
-			lost[i]->name);
-		kvf_room_fail(d, src->room, NULL, why.code, "%s", why.text);
-		kvf_ep_fault(d, lost[i], &why);
-	}
-	if (error != 0)
-		kvf_room_fail(d, src->room, NULL, error, "driver=%s %s from %s to %s",
-			d->engine->ops->name,
-			error == KVF_E_VERIFY ? "left bytes that differ after a copy"
-					      : "failed a copy",
-			src->ep->name, dst->ep->name);
+	if (!kvf_guard_lost(ep->guard))
+		return;
+	kvf_fail(&why, KVF_E_POOL_LOST,
+		"memory of the pool of %s was taken away (hole punched or file truncated)",
+		ep->name);
+	kvf_room_fail(d, room, NULL, why.code, "%s", why.text);
+	kvf_ep_fault(d, ep, &why);
+}
+
+/* One leg's share of a finished segment. */
+static void
+share_done(struct kvf_dispatcher *d, const struct kvf_slot_sub *sub)
+{
+	struct kvf_leg *leg = sub->leg;
+	struct kvf_part *src = leg->src, *dst = leg->dst;
+
 	if (leg->stopped) {
 		if (leg->outstanding == 0) {
 			kvf_part_try_drain(d, src);
@@ -552,13 +280,39 @@ segment_done(struct kvf_dispatcher *d, struct kvf_slot *slot)
 		}
 		return;
 	}
-	kvf_count(&d->totals.bytes, (int64_t)slot->bytes);
-	kvf_count(&src->ep->counters.bytes_out, (int64_t)slot->bytes);
-	kvf_count(&dst->ep->counters.bytes_in, (int64_t)slot->bytes);
+	kvf_count(&src->ep->counters.bytes_out, (int64_t)sub->bytes);
+	kvf_count(&dst->ep->counters.bytes_in, (int64_t)sub->bytes);
 	if (leg->planned && leg->outstanding == 0)
 		phase_done(d, leg);
 	else
 		kvf_leg_wake(d, leg);
+}
+
+static void
+segment_done(struct kvf_dispatcher *d, struct kvf_slot *slot)
+{
+	int error = atomic_load_explicit(&slot->error, memory_order_relaxed);
+	struct kvf_part *src = slot->subs[0].leg->src;
+	struct kvf_chunk *chunk = slot->chunk;
+	uint32_t k;
+
+	src->room->last_progress = d->now;
+	chunk->outstanding -= slot->num_subs;
+	check_lost(d, src->room, src->ep);
+	for (k = 0; k < slot->num_subs; k++) {
+		slot->subs[k].leg->outstanding--;
+		check_lost(d, src->room, slot->subs[k].leg->dst->ep);
+	}
+	if (error != 0)
+		kvf_room_fail(d, src->room, NULL, error, "driver=%s %s from %s to %s",
+			d->engine->ops->name,
+			error == KVF_E_VERIFY ? "left bytes that differ after a copy"
+					      : "failed a copy",
+			src->ep->name, slot->subs[0].leg->dst->ep->name);
+	else if (src->room->err.code == 0)
+		kvf_count(&d->totals.bytes, (int64_t)slot->bytes);
+	for (k = 0; k < slot->num_subs; k++)
+		share_done(d, &slot->subs[k]);
 	kvf_chunks_retire(d, src);
 }
 

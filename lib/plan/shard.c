@@ -86,11 +86,10 @@ kvf_shard_span(const struct kvf_sharding *sh, uint64_t total, uint64_t *from, ui
 	each = pages / sh->size;
 	more = pages % sh->size;
 	first = sh->rank * each + (sh->rank < more ? sh->rank : more);
-	*from = first * sh->interleave;
-	*to = (first + each + (sh->rank < more)) * sh->interleave;
-	if (*from > total)
+	/* The last page of the longest prompts ends past 64 bits. */
+	if (kvf_mul_overflows(first, sh->interleave, from) || *from > total)
 		*from = total;
-	if (*to > total)
+	if (kvf_mul_overflows(first + each + (sh->rank < more), sh->interleave, to) || *to > total)
 		*to = total;
 }
 

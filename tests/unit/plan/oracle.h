@@ -18,8 +18,11 @@ struct oracle_row {
 
 /* Does the rank hold position p? */
 int oracle_owns(const struct kvf_sharding *sh, uint64_t p);
+/* The same in a prompt of `total` tokens, also for bands: pages are dealt out one by one. */
+int oracle_owns_of(const struct kvf_sharding *sh, uint64_t total, uint64_t p);
 /* Positions below `pos` that the rank holds, by counting. */
 uint64_t oracle_rows_below(const struct kvf_sharding *sh, uint64_t pos);
+uint64_t oracle_rows_of(const struct kvf_sharding *sh, uint64_t total, uint64_t pos);
 /* Positions that `num_pages` pages cover from `start` on, by counting. */
 uint64_t oracle_capacity(
 	const struct kvf_sharding *sh, uint32_t page_tokens, uint64_t num_pages, uint64_t start);

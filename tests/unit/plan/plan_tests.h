@@ -60,5 +60,13 @@ void test_random_chunks(void);
 void test_random_union(void);
 void test_random_shifted(void);
 void test_rows_below(void);
+void test_bands_worked(void);
+void test_bands_random(void);
+void test_bands_chunks(void);
+void test_bands_union(void);
+void test_bands_pages(void);
+void test_bands_refuse(void);
+void test_ring_worked(void);
+void test_ring_random(void);
 
 #endif

@@ -110,13 +110,14 @@ check_plan(const struct kvf_plan_spec *spec, size_t piece, const char *file, int
 	if (spec->flags == 0)
 		ok = ok && num_runs <= oracle_stretches(want, num_want);
 	snprintf(what, sizeof(what),
-		"src {%u,%u,%u} P %u x %" PRIu64 ", dst {%u,%u,%u} P %u x %" PRIu64
-		", prefix %" PRIu64 " start %" PRIu64 " tokens %" PRIu64
+		"src {%u,%u,%u,%u} P %u x %" PRIu64 ", dst {%u,%u,%u,%u} P %u x %" PRIu64
+		", prefix %" PRIu64 " start %" PRIu64 " tokens %" PRIu64 " total %" PRIu64
 		" flags %u piece %zu: %zu rows of %zu in %zu runs",
-		spec->src.size, spec->src.rank, spec->src.interleave, spec->src_page_tokens,
-		spec->num_src_pages, spec->dst.size, spec->dst.rank, spec->dst.interleave,
-		spec->dst_page_tokens, spec->num_dst_pages, spec->prefix, spec->start, spec->tokens,
-		spec->flags, piece, num_rows, num_want, num_runs);
+		spec->src.size, spec->src.rank, spec->src.interleave, spec->src.mode,
+		spec->src_page_tokens, spec->num_src_pages, spec->dst.size, spec->dst.rank,
+		spec->dst.interleave, spec->dst.mode, spec->dst_page_tokens, spec->num_dst_pages,
+		spec->prefix, spec->start, spec->tokens, spec->total, spec->flags, piece, num_rows,
+		num_want, num_runs);
 	suite_check(ok, what, file, line);
 	free(want);
 	free(rows);
@@ -587,6 +588,14 @@ static const struct suite_case cases[] = {
 	{"random, chunks", test_random_chunks},
 	{"random, union over ranks", test_random_union},
 	{"random, far along the pattern", test_random_shifted},
+	{"bands, worked", test_bands_worked},
+	{"bands, random", test_bands_random},
+	{"bands, chunks", test_bands_chunks},
+	{"bands, union over ranks", test_bands_union},
+	{"bands, pages that a rank needs", test_bands_pages},
+	{"bands, refusals", test_bands_refuse},
+	{"rings, worked", test_ring_worked},
+	{"rings, random", test_ring_random},
 };
 
 SUITE_MAIN("plan", cases)
