@@ -238,6 +238,9 @@ struct kvf_room {
 	uint32_t num_send, num_recv; /* parts that joined */
 	uint32_t unreleased;
 	bool waiting_link;
+	bool lingering;        /* over and released, kept for members that are late */
+	uint64_t linger_until; /* TSC */
+	struct kvf_room *linger_next, *linger_prev;
 	struct kvf_err err; /* first root cause; code 0: not failed */
 };
 
@@ -293,7 +296,9 @@ struct kvf_dispatcher {
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
 	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
-	uint32_t num_rooms;
+	uint32_t num_rooms; /* without those that linger */
+	struct kvf_room *linger_head, *linger_tail; /* by time */
+	uint32_t num_lingering;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
 	struct kvf_link_slot *links;
@@ -401,9 +406,19 @@ void kvf_part_status(struct kvf_dispatcher *d, struct kvf_part *part, uint8_t st
 void kvf_part_try_drain(struct kvf_dispatcher *d, struct kvf_part *part);
 void kvf_part_linked(struct kvf_dispatcher *d, struct kvf_part *part);
 bool kvf_sweep(struct kvf_dispatcher *d);
+void kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room);
+struct kvf_room **kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id);
 void kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep);
 void kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
+
+/* linger.c */
+void kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room); /* the last part is released */
+void kvf_linger_end(struct kvf_dispatcher *d, struct kvf_room *room); /* it is joined, or freed */
+void kvf_rooms_expire(struct kvf_dispatcher *d);
+/* If no member of the group is left, whoever comes next under its name knows nothing of its rooms.
+ */
+void kvf_linger_end_all(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 
 /* links.c: the dispatcher's side of links */
 void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
@@ -433,6 +448,13 @@ kvf_count(_Atomic uint64_t *counter, int64_t n)
 	atomic_store_explicit(counter,
 		atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)n,
 		memory_order_relaxed);
+}
+
+static inline void
+kvf_count_room(struct kvf_dispatcher *d, int n)
+{
+	d->num_rooms += (uint32_t)n;
+	kvf_count(&d->totals.rooms_open, n);
 }
 
 #endif

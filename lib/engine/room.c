@@ -29,8 +29,8 @@ mix(uint64_t x)
 	return x;
 }
 
-static struct kvf_room **
-bucket(struct kvf_dispatcher *d, uint64_t id)
+struct kvf_room **
+kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id)
 {
 	return &d->buckets[mix(mix(id ^ d->hash_seed) + d->hash_seed) % KVF_ROOM_BUCKETS];
 }
@@ -41,7 +41,7 @@ part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64
 {
 	struct kvf_room *r;
 
-	for (r = *bucket(d, id); r != NULL; r = r->hash_next) {
+	for (r = *kvf_room_bucket(d, id); r != NULL; r = r->hash_next) {
 		struct kvf_part **parts = ep->role == KVF_PREFILL ? r->send_parts : r->recv_parts;
 		const struct kvf_ep_group *g = ep->role == KVF_PREFILL ? r->prefill : r->decode;
 		struct kvf_part *p;
@@ -77,11 +77,18 @@ joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe
 static struct kvf_room *
 room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
 {
-	struct kvf_room **at;
+	struct kvf_room **at, *over = NULL;
 
-	for (at = bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next)
-		if (joinable(*at, ep, sqe))
+	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
+		if (!joinable(*at, ep, sqe))
+			continue;
+		if (!(*at)->lingering)
 			return *at;
+		over = *at;
+	}
+	/* Everybody else released the last use; whoever already waits in a new one is joined there. */
+	if (over != NULL)
+		return over;
 	*at = kvf_slab_alloc(&d->slab, sizeof(struct kvf_room));
 	if (*at == NULL)
 		return NULL;
@@ -90,8 +97,7 @@ room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe
 	(*at)->key = sqe->key;
 	(*at)->total = sqe->total;
 	(*at)->last_progress = d->now;
-	d->num_rooms++;
-	kvf_count(&d->totals.rooms_open, 1);
+	kvf_count_room(d, 1);
 	return *at;
 }
 
@@ -150,13 +156,15 @@ side_close(struct kvf_dispatcher *d, struct kvf_ep_group *g, struct kvf_part **p
 }
 
 /* Every part is released and drained: nothing can refer to the room. */
-static void
-room_free(struct kvf_dispatcher *d, struct kvf_room *room)
+void
+kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room)
 {
 	struct kvf_room **at;
 	uint32_t i;
 
-	for (at = bucket(d, room->id); *at != room;)
+	if (room->lingering)
+		kvf_linger_end(d, room);
+	for (at = kvf_room_bucket(d, room->id); *at != room;)
 		at = &(*at)->hash_next;
 	*at = room->hash_next;
 	for (i = 0; room->send_parts != NULL && i < room->prefill->size; i++)
@@ -166,8 +174,7 @@ room_free(struct kvf_dispatcher *d, struct kvf_room *room)
 	side_close(d, room->prefill, room->send_parts);
 	side_close(d, room->decode, room->recv_parts);
 	kvf_slab_free(&d->slab, room, sizeof(*room));
-	d->num_rooms--;
-	kvf_count(&d->totals.rooms_open, -1);
+	kvf_count_room(d, -1);
 }
 
 static bool
@@ -388,10 +395,12 @@ join(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_sqe *sqe, str
 				 send ? &room->send_parts : &room->recv_parts, ep->group)) {
 		kvf_slab_free(&d->slab, p, sizeof(*p));
 		if (room->unreleased == 0 && room->num_send + room->num_recv == 0)
-			room_free(d, room);
+			kvf_room_free(d, room);
 		kvf_fail(err, KVF_E_NOMEM, "no memory for room=%" PRIu64, sqe->room);
 		return NULL;
 	}
+	if (room->lingering)
+		kvf_linger_end(d, room);
 	memset(p, 0, sizeof(*p));
 	p->room = room;
 	p->ep = ep;
@@ -595,7 +604,7 @@ release(struct kvf_dispatcher *d, struct kvf_part *p)
 	p->released = true;
 	p->ep->num_parts--;
 	if (--room->unreleased == 0)
-		room_free(d, room);
+		kvf_room_over(d, room);
 }
 
 void
@@ -686,7 +695,8 @@ kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep)
 		p->released = true;
 		p->ep = NULL;
 		if (--p->room->unreleased == 0)
-			room_free(d, p->room);
+			kvf_room_over(d, p->room);
 	}
+	kvf_linger_end_all(d, ep->group);
 	return true;
 }
