@@ -407,8 +407,8 @@ test_nothing_leaks(void)
 		transferring(&t, P0, 1);
 		for (i = 0; i < ALL; i++)
 			e2e_worker_kill(&t.w[i]);
-		/* Each had a connection, a pool and an eventfd; two mappings. */
-		if (!counts(pid, fds - 3 * ALL, maps - 2 * ALL))
+		/* Each had a connection, a pool, a doorbell and what wakes it; two mappings. */
+		if (!counts(pid, fds - 4 * ALL, maps - 2 * ALL))
 			break;
 		for (i = 0; i < ALL; i++)
 			if (!CHECK(member_start(&t.w[i], &t.spec[i])))
