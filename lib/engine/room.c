@@ -77,11 +77,18 @@ joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe
 static struct kvf_room *
 room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
 {
-	struct kvf_room **at;
+	struct kvf_room **at, *over = NULL;
 
-	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next)
-		if (joinable(*at, ep, sqe))
+	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
+		if (!joinable(*at, ep, sqe))
+			continue;
+		if (!(*at)->lingering)
 			return *at;
+		over = *at;
+	}
+	/* Everybody else released the last use; whoever already waits in a new one is joined there. */
+	if (over != NULL)
+		return over;
 	*at = kvf_slab_alloc(&d->slab, sizeof(struct kvf_room));
 	if (*at == NULL)
 		return NULL;

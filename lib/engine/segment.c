@@ -8,6 +8,7 @@
  * while they are next to each other, once.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/internal.h"
@@ -30,21 +31,33 @@ state_type(const struct kvf_map *map)
 	return map->cls == KVF_AUX ? "aux" : names[map->rule];
 }
 
+/* Equally many pages may hold unequally many rows: says so where it matters. */
+static const char *
+page_sizes(const struct kvf_map *map, char text[64])
+{
+	text[0] = '\0';
+	if (map->src_page_tokens != map->dst_page_tokens && map->rule != KVF_STATE_RING)
+		snprintf(text, 64, " (pages of %u and %u rows)", map->src_page_tokens,
+			map->dst_page_tokens);
+	return text;
+}
+
 /* Both ends and the log hear that not everything went over. */
 static void
 clipped(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map, uint32_t ns,
 	uint32_t nd)
 {
 	struct kvf_note note = {.type = NOTE_WARN};
+	char sizes[64];
 
 	leg->src->clipped = leg->dst->clipped = true;
 	kvf_count(&d->totals.clipped, 1);
 	kvf_fail(&note.err, KVF_E_STATE_LIST,
 		"room=%" PRIu64
 		" %s to %s: index lists of type=%s tag=%u are clipped to the shorter one, "
-		"prefill=%u decode=%u",
+		"prefill=%u decode=%u%s",
 		leg->src->room->id, leg->src->ep->name, leg->dst->ep->name, state_type(map),
-		map->tag, ns, nd);
+		map->tag, ns, nd, page_sizes(map, sizes));
 	kvf_note_try(d->engine->to_control, d->engine->control_fd, &note);
 }
 
@@ -69,12 +82,13 @@ begin_state(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map 
 		.tokens = src_rows < dst_rows ? src_rows : dst_rows,
 		.flags = map->split,
 	};
+	char sizes[64];
 
 	if (map->rule == KVF_STATE_RING ? ns != nd
 					: src_rows != dst_rows && map->rule != KVF_STATE_CLIP)
 		return kvf_fail(err, KVF_E_STATE_LIST,
-			"index lists of type=%s tag=%u differ, prefill=%u decode=%u",
-			state_type(map), map->tag, ns, nd);
+			"index lists of type=%s tag=%u differ, prefill=%u decode=%u%s",
+			state_type(map), map->tag, ns, nd, page_sizes(map, sizes));
 	if (map->rule == KVF_STATE_ONE && (ns != 1 || nd != 1))
 		return kvf_fail(err, KVF_E_STATE_LIST,
 			"index lists of type=%s tag=%u must name exactly one slot, prefill=%u "
