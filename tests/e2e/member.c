@@ -253,6 +253,22 @@ reconnect(struct member *m, struct kvf_err *err)
 	return open_endpoint(m, err);
 }
 
+static int
+come_back(struct member *m, int ms, struct kvf_err *err)
+{
+	struct kvf_event ev[16];
+	uint64_t since = 0;
+
+	do {
+		kvf_poll(m->peer.ep, ev, 16);
+		if (kvf_endpoint_state(m->peer.ep, err) == 1) {
+			member_recycle(m);
+			return 0;
+		}
+	} while (e2e_again(&since, ms));
+	return KVF_E_TIMEOUT;
+}
+
 static bool
 serve_one(struct member *m, const struct e2e_msg *cmd, struct e2e_msg *ans)
 {
@@ -286,6 +302,9 @@ serve_one(struct member *m, const struct e2e_msg *cmd, struct e2e_msg *ans)
 		break;
 	case MEMBER_RECONNECT:
 		ans->code = reconnect(m, &err);
+		break;
+	case MEMBER_RETURN:
+		ans->code = come_back(m, (int)v[0], &err);
 		break;
 	default:
 		ans->code = kvf_endpoint_close(m->peer.ep);

@@ -68,6 +68,7 @@ enum member_op {
 	MEMBER_CHECK,   /* value[0] of the answer: bytes that are wrong */
 	MEMBER_LOSE,    /* value: ms. Until the engine is gone: code KVF_E_ENGINE_GONE */
 	MEMBER_RECONNECT, /* close the endpoint, open another on the same pool */
+	MEMBER_RETURN,    /* value: ms. Until the endpoint has found an engine again; code: 0 */
 	MEMBER_LEAVE,     /* code: kvf_endpoint_close()'s; then the worker ends */
 };
 
