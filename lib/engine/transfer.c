@@ -15,12 +15,14 @@
 #define SEGMENT_BYTES      (4u << 20)
 #define LEG_SEGMENTS       4u /* of one leg, in slots at a time */
 #define SEGMENTS_PER_ROUND 8u
+#define PLANS_PER_TURN     64u /* most chunks have rows for everybody, but not all need to */
 
 static void
 enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	leg->queued = true;
 	leg->queue_next = NULL;
+	leg->queue_prev = d->run_tail;
 	if (d->run_tail != NULL)
 		d->run_tail->queue_next = leg;
 	else
@@ -28,31 +30,17 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	d->run_tail = leg;
 }
 
-static struct kvf_leg *
-dequeue(struct kvf_dispatcher *d)
-{
-	struct kvf_leg *leg = d->run_head;
-
-	d->run_head = leg->queue_next;
-	if (d->run_head == NULL)
-		d->run_tail = NULL;
-	leg->queued = false;
-	return leg;
-}
-
 static void
 remove_queued(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
-	struct kvf_leg *prev = NULL, *l;
-
-	for (l = d->run_head; l != leg; l = l->queue_next)
-		prev = l;
-	if (prev != NULL)
-		prev->queue_next = leg->queue_next;
+	if (leg->queue_prev != NULL)
+		leg->queue_prev->queue_next = leg->queue_next;
 	else
 		d->run_head = leg->queue_next;
-	if (d->run_tail == leg)
-		d->run_tail = prev;
+	if (leg->queue_next != NULL)
+		leg->queue_next->queue_prev = leg->queue_prev;
+	else
+		d->run_tail = leg->queue_prev;
 	leg->queued = false;
 }
 
@@ -143,6 +131,8 @@ void
 kvf_chunk_free(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_chunk *chunk)
 {
 	kvf_lists_free(d, ep, &chunk->lists);
+	if (ep != NULL)
+		ep->request_bytes -= sizeof(*chunk);
 	kvf_slab_free(&d->slab, chunk, sizeof(*chunk));
 }
 
@@ -269,8 +259,13 @@ static bool
 begin_map(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
 {
 	struct kvf_err err;
+	uint32_t l;
 	int rc;
 
+	leg->widest = 0;
+	for (l = 0; l < map->num_lanes; l++)
+		if (map->lanes[l].row_bytes > leg->widest)
+			leg->widest = map->lanes[l].row_bytes;
 	leg->iterating = true;
 	leg->run_pos = leg->num_runs = 0;
 	leg->outer.blocks = leg->inner.blocks = 0;
@@ -366,8 +361,7 @@ fill_slot(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *m
 {
 	const struct kvf_component *src = component(leg->src, map->src_component);
 	const struct kvf_component *dst = component(leg->dst, map->dst_component);
-	uint64_t lane = map->row_bytes / map->num_lanes;
-	uint64_t cap = lane < KVF_UNIT_BYTES ? KVF_UNIT_BYTES / lane : 1;
+	uint64_t cap = leg->widest < KVF_UNIT_BYTES ? KVF_UNIT_BYTES / leg->widest : 1;
 
 	slot->num_units = 0;
 	slot->bytes = 0;
@@ -402,10 +396,13 @@ class_of_phase(uint8_t phase)
 					  : KVF_AUX;
 }
 
-/* Makes the leg's next segment in `slot`; false when there is none for now. */
+/* Makes the leg's next segment in `slot`; false when there is none for now, or when nothing was
+ * found in the first few plans. */
 static bool
 leg_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
 {
+	uint32_t plans = 0;
+
 	for (;;) {
 		struct kvf_chunk *chunk = leg->chunk;
 
@@ -414,7 +411,8 @@ leg_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
 
 			if (map->cls != class_of_phase(leg->phase))
 				continue;
-			if (!leg->iterating && !begin_map(d, leg, map))
+			if (!leg->iterating &&
+				(plans++ == PLANS_PER_TURN || !begin_map(d, leg, map)))
 				return false;
 			if (!fill_slot(d, leg, map, slot)) {
 				if (leg->stopped)
@@ -422,6 +420,7 @@ leg_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
 				continue;
 			}
 			slot->map = map;
+			slot->widest = leg->widest;
 			slot->src_base = leg->src->ep->pool.base;
 			slot->dst_base = leg->dst->ep->pool.base;
 			slot->flags = slot->bytes >= KVF_UNIT_BYTES ? KVF_COPY_STREAM : 0;
@@ -495,8 +494,9 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 	for (n = 0; n < SEGMENTS_PER_ROUND && d->run_head != NULL && d->free_slots != 0; n++) {
 		uint32_t index = (uint32_t)__builtin_ctzll(d->free_slots);
 		struct kvf_slot *slot = &d->copy->slots[index];
-		struct kvf_leg *leg = dequeue(d);
+		struct kvf_leg *leg = d->run_head;
 
+		remove_queued(d, leg);
 		worked = true;
 		if (leg->stopped)
 			continue;
@@ -511,6 +511,8 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
 			phase_done(d, leg);
+		} else {
+			kvf_leg_wake(d, leg);
 		}
 	}
 	return worked;

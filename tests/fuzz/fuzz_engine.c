@@ -7,7 +7,7 @@
 #include <sys/random.h>
 
 #include "bytes.h"
-#include "engine_rig.h"
+#include "common/stepped.h"
 
 enum {
 	G_PREFILL,
@@ -20,9 +20,10 @@ enum {
 #define GOOD_TOKENS 10u
 #define MS          1000000ull
 
-static struct rig rig;
-static struct rig_shape shapes[2]; /* hostile prefill, decode */
-static const struct rig_shape good = {.page_tokens = 2, .layers = 2, .row_bytes = 16, .aux = true};
+static struct stepped eng;
+static struct stepped_shape shapes[2]; /* hostile prefill, decode */
+static const struct stepped_shape good = {
+	.page_tokens = 2, .layers = 2, .row_bytes = 16, .aux = true};
 /* Seen by nobody but the honest pair, not even by a fuzzer that watches comparisons: a new one each
  * time. */
 static uint64_t key;
@@ -36,31 +37,31 @@ LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-static struct rig_ep *
+static struct stepped_ep *
 hostile(struct bytes *b)
 {
 	uint8_t which = take8(b);
 
-	return rig.eps[which % 2][which / 2 % RIG_RANKS];
+	return eng.eps[which % 2][which / 2 % STEPPED_RANKS];
 }
 
 static struct kvf_sqe *
-next_entry(struct rig_ep *e)
+next_entry(struct stepped_ep *e)
 {
 	uint32_t tail = atomic_load(&e->ep.ring.hdr->sq_tail);
 
-	return &e->ep.ring.sq[tail % RIG_SQ];
+	return &e->ep.ring.sq[tail % e->ep.ring.sq_entries];
 }
 
 static void
-submit(struct rig_ep *e)
+submit(struct stepped_ep *e)
 {
 	atomic_fetch_add(&e->ep.ring.hdr->sq_tail, 1);
 }
 
 /* A posting that could be right. */
 static void
-post(struct bytes *b, struct rig_ep *e)
+post(struct bytes *b, struct stepped_ep *e)
 {
 	struct kvf_sqe *s = next_entry(e);
 	uint8_t what = take8(b);
@@ -83,16 +84,16 @@ post(struct bytes *b, struct rig_ep *e)
 		s->total = take_wild(b, 24);
 	s->bootstrap_timeout_ms = take8(b) % 4 == 0 ? take8(b) : 0;
 	if (take8(b) % 8 == 0)
-		memcpy(s->group, rig.groups[take8(b) % RIG_GROUPS].name, sizeof(s->group));
+		memcpy(s->group, eng.groups[take8(b) % STEPPED_GROUPS].name, sizeof(s->group));
 	s->num_lists = (uint8_t)take_range(b, 0, 4);
 	for (l = 0; l < s->num_lists && l < 4; l++) {
 		s->lists[l].list = take8(b) % 16 == 0 ? (uint32_t)take_wild(b, 9) : l;
-		n = l == 0 ? take_range(b, 0, RIG_PAGES) : take_range(b, 0, 3);
+		n = l == 0 ? take_range(b, 0, STEPPED_PAGES) : take_range(b, 0, 3);
 		s->lists[l].count = take8(b) % 16 == 0 ? (uint32_t)take_wild(b, 200) : n;
 		s->lists[l].arena_off =
 			take8(b) % 16 == 0 ? take_wild(b, 255) * 4 : (uint64_t)l * 64;
 		for (i = 0; i < n; i++) {
-			uint32_t id = take8(b) % (RIG_PAGES + 1);
+			uint32_t id = take8(b) % (STEPPED_PAGES + 1);
 
 			memcpy(e->ep.ring.arena + l * 64 + i * 4, &id, sizeof(id));
 		}
@@ -101,7 +102,7 @@ post(struct bytes *b, struct rig_ep *e)
 }
 
 static void
-scribble(struct bytes *b, struct rig_ep *e)
+scribble(struct bytes *b, struct stepped_ep *e)
 {
 	uint8_t *mem = e->ring_mem;
 	uint64_t at = take(b, 2) % e->ep.ring.total_bytes, i;
@@ -114,7 +115,7 @@ scribble(struct bytes *b, struct rig_ep *e)
 static void
 operate(struct bytes *b)
 {
-	struct rig_ep *e = hostile(b);
+	struct stepped_ep *e = hostile(b);
 	uint8_t op = take8(b), which;
 	uint32_t n;
 
@@ -148,33 +149,33 @@ operate(struct bytes *b)
 		break;
 	case 9:
 		if (e != NULL && op >= 128)
-			rig_kill(&rig, e);
+			stepped_kill(&eng, e);
 		break;
 	case 10: /* comes back, perhaps as something else */
 		which = take8(b);
-		if (rig.eps[which % 2][which / 2 % RIG_RANKS] != NULL ||
-			which / 2 % RIG_RANKS >= rig.groups[which % 2].size || rig.num_eps > 40)
+		if (eng.eps[which % 2][which / 2 % STEPPED_RANKS] != NULL ||
+			which / 2 % STEPPED_RANKS >= eng.groups[which % 2].size || eng.num_eps > 40)
 			break;
 		if (which >= 192)
 			shapes[which % 2].row_bytes ^= 8;
-		rig_add(&rig, which % 2, which / 2 % RIG_RANKS, &shapes[which % 2]);
+		stepped_add(&eng, which % 2, which / 2 % STEPPED_RANKS, &shapes[which % 2]);
 		break;
 	case 11:
-		rig.hold = op >= 128;
+		eng.hold = op >= 128;
 		break;
 	case 12:
-		rig.fail = op >= 192 ? 1 : 0;
+		eng.fail = op >= 192 ? 1 : 0;
 		break;
 	case 13:
-		rig_control(&rig);
+		stepped_control(&eng);
 		break;
 	case 14:
-		rig_step(&rig, take8(b) * (op >= 224 ? 10 * MS : 10000));
+		stepped_step(&eng, take8(b) * (op >= 224 ? 10 * MS : 10000));
 		break;
 	default:
 		for (n = op / 16; n > 0; n--) {
-			rig_step(&rig, 20000);
-			rig_control(&rig);
+			stepped_step(&eng, 20000);
+			stepped_control(&eng);
 		}
 		break;
 	}
@@ -189,7 +190,7 @@ good_byte(uint32_t layer, uint32_t pos, uint32_t i)
 }
 
 static void
-good_post(struct rig_ep *e, uint8_t op, uint32_t start, uint32_t tokens, uint32_t first_page)
+good_post(struct stepped_ep *e, uint8_t op, uint32_t start, uint32_t tokens, uint32_t first_page)
 {
 	uint32_t pages = (tokens + 1) / 2, i, aux = 5,
 		 *arena = (uint32_t *)(void *)e->ep.ring.arena;
@@ -216,13 +217,13 @@ good_post(struct rig_ep *e, uint8_t op, uint32_t start, uint32_t tokens, uint32_
 }
 
 static struct kvf_entry
-good_entry(const struct rig_ep *e, uint32_t layer)
+good_entry(const struct stepped_ep *e, uint32_t layer)
 {
 	return e->ep.reg->components[0].entries[layer];
 }
 
 static void
-good_start(struct rig_ep *p, struct rig_ep *d)
+good_start(struct stepped_ep *p, struct stepped_ep *d)
 {
 	uint32_t layer, pos, i;
 
@@ -238,7 +239,7 @@ good_start(struct rig_ep *p, struct rig_ep *d)
 }
 
 static void
-good_check(struct rig_ep *d)
+good_check(struct stepped_ep *d)
 {
 	uint32_t layer, pos, i;
 
@@ -251,7 +252,7 @@ good_check(struct rig_ep *d)
 }
 
 static bool
-good_done(const struct rig_ep *e)
+good_done(const struct stepped_ep *e)
 {
 	return e->num_seen == 1 && (e->seen[0].flags & KVF_CQE_DRAINED) != 0;
 }
@@ -260,17 +261,17 @@ static void
 settle(uint32_t steps, uint64_t ns)
 {
 	for (; steps > 0; steps--) {
-		rig_step(&rig, ns);
-		rig_control(&rig);
+		stepped_step(&eng, ns);
+		stepped_control(&eng);
 	}
 }
 
 static void
-take_shape(struct bytes *b, struct rig_shape *s)
+take_shape(struct bytes *b, struct stepped_shape *s)
 {
 	uint8_t what = take8(b);
 
-	*s = (struct rig_shape){
+	*s = (struct stepped_shape){
 		.page_tokens = 1 + what % 4,
 		.layers = 1 + what / 4 % 2,
 		.row_bytes = 16,
@@ -287,23 +288,25 @@ take_shape(struct bytes *b, struct rig_shape *s)
 static void
 finish(void)
 {
-	struct rig_ep *p = rig.eps[G_GOOD_PREFILL][0], *d = rig.eps[G_GOOD_DECODE][0];
+	struct stepped_ep *p = eng.eps[G_GOOD_PREFILL][0], *d = eng.eps[G_GOOD_DECODE][0];
 	uint32_t g, k;
 
 	/* Neighbours that misbehave may not slow it down without end, let alone stop it. */
-	rig.hold = false;
+	eng.hold = false;
 	good_post(p, KVF_OP_SEND, 4, GOOD_TOKENS - 4, 5);
 	for (k = 0; k < 2000 && !(good_done(p) && good_done(d)); k++)
 		settle(1, 1000);
 	MUST(good_done(p) && p->seen[0].status == KVF_SUCCESS);
 	MUST(good_done(d) && d->seen[0].status == KVF_SUCCESS);
 	good_check(d);
-	for (g = 0; g < RIG_GROUPS; g++)
-		for (k = 0; k < RIG_RANKS; k++)
-			if (rig.eps[g][k] != NULL)
-				rig_kill(&rig, rig.eps[g][k]);
-	settle(200, 2 * MS);
-	rig_fini(&rig);
+	for (g = 0; g < STEPPED_GROUPS; g++)
+		for (k = 0; k < STEPPED_RANKS; k++)
+			if (eng.eps[g][k] != NULL)
+				stepped_kill(&eng, eng.eps[g][k]);
+	for (k = 0; k < 200 && eng.num_eps != 0; k++)
+		settle(1, 2 * MS);
+	settle(1, 2 * MS);
+	stepped_fini(&eng);
 }
 
 int
@@ -314,22 +317,23 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint32_t i;
 
 	key = key * 0x9e3779b97f4a7c15ull + 0x632be59bd9b4e019ull;
-	rig_init(&rig);
-	rig.spared = 1u << G_GOOD_DECODE;
-	rig_group(&rig, G_PREFILL, KVF_PREFILL, 1 + sizes % 2, "bad-p");
-	rig_group(&rig, G_DECODE, KVF_DECODE, 1 + sizes / 2 % 2, "bad-d");
-	rig_group(&rig, G_GOOD_PREFILL, KVF_PREFILL, 1, "good-p");
-	rig_group(&rig, G_GOOD_DECODE, KVF_DECODE, 1, "good-d");
+	stepped_init(&eng);
+	eng.spared = 1u << G_GOOD_DECODE;
+	stepped_group(&eng, G_PREFILL, KVF_PREFILL, 1 + sizes % 2, "bad-p");
+	stepped_group(&eng, G_DECODE, KVF_DECODE, 1 + sizes / 2 % 2, "bad-d");
+	stepped_group(&eng, G_GOOD_PREFILL, KVF_PREFILL, 1, "good-p");
+	stepped_group(&eng, G_GOOD_DECODE, KVF_DECODE, 1, "good-d");
 	take_shape(&b, &shapes[0]);
 	if (sizes & 4)
 		take_shape(&b, &shapes[1]);
 	else
 		shapes[1] = shapes[0];
-	for (i = 0; i < rig.groups[G_PREFILL].size; i++)
-		rig_add(&rig, G_PREFILL, i, &shapes[0]);
-	for (i = 0; i < rig.groups[G_DECODE].size; i++)
-		rig_add(&rig, G_DECODE, i, &shapes[1]);
-	good_start(rig_add(&rig, G_GOOD_PREFILL, 0, &good), rig_add(&rig, G_GOOD_DECODE, 0, &good));
+	for (i = 0; i < eng.groups[G_PREFILL].size; i++)
+		stepped_add(&eng, G_PREFILL, i, &shapes[0]);
+	for (i = 0; i < eng.groups[G_DECODE].size; i++)
+		stepped_add(&eng, G_DECODE, i, &shapes[1]);
+	good_start(stepped_add(&eng, G_GOOD_PREFILL, 0, &good),
+		stepped_add(&eng, G_GOOD_DECODE, 0, &good));
 	settle(3, 1000);
 	for (i = 0; i < MAX_OPS && b.left > 0; i++)
 		operate(&b);

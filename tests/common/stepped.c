@@ -6,8 +6,8 @@
 #include <rte_ring_elem.h>
 
 #include "base/err.h"
-#include "bytes.h"
-#include "engine_rig.h"
+#include "fuzz/bytes.h"
+#include "common/stepped.h"
 
 #define NOTES 1024u
 #define DEPTH 4u
@@ -19,12 +19,13 @@ struct batch {
 };
 
 struct kvf_copy_channel {
-	struct rig *rig;
+	struct stepped *eng;
 	struct batch batches[DEPTH];
 	uint32_t depth;
 };
 
 static struct kvf_copy_channel channel;
+static struct kvf_slab slab; /* between two rigs */
 
 /* Which endpoint's pool holds [at, at + n)? */
 static struct kvf_ep *
@@ -41,7 +42,7 @@ owner(struct kvf_dispatcher *d, const uint8_t *at, uint64_t n)
 	return NULL;
 }
 
-/* The rig's entries are dense, one after the other. */
+/* The entries here are dense, one after the other. */
 static void
 check_granted(const struct kvf_ep *ep, uint64_t off, uint64_t n)
 {
@@ -69,7 +70,7 @@ check_granted(const struct kvf_ep *ep, uint64_t off, uint64_t n)
 }
 
 static void
-execute(struct rig *r, const struct batch *b)
+execute(struct stepped *r, const struct batch *b)
 {
 	const struct kvf_slot *slot = &r->copy->slots[(uint32_t)b->tag];
 	uint32_t i;
@@ -96,10 +97,12 @@ execute(struct rig *r, const struct batch *b)
 }
 
 static int
-rig_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t n, uint32_t flags,
-	uint64_t tag)
+stepped_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t n,
+	uint32_t flags, uint64_t tag)
 {
 	struct batch *b = &ch->batches[ch->depth];
+	uint64_t bytes = 0;
+	uint32_t i;
 
 	(void)flags;
 	MUST(n > 0 && n <= KVF_COPY_BATCH_MAX);
@@ -108,15 +111,19 @@ rig_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t 
 	memcpy(b->copies, copies, n * sizeof(*copies));
 	b->n = n;
 	b->tag = tag;
+	for (i = 0; i < n; i++)
+		bytes += copies[i].rows * copies[i].row_bytes;
+	if (bytes > ch->eng->longest)
+		ch->eng->longest = bytes;
 	ch->depth++;
 	return 0;
 }
 
 /* The last one first: devices finish in any order. */
 static uint32_t
-rig_poll(struct kvf_copy_channel *ch, struct kvf_copy_done *done, uint32_t max)
+stepped_poll(struct kvf_copy_channel *ch, struct kvf_copy_done *done, uint32_t max)
 {
-	struct rig *r = ch->rig;
+	struct stepped *r = ch->eng;
 	uint32_t n = 0;
 
 	while (!r->hold && n < max && ch->depth > 0) {
@@ -136,30 +143,40 @@ rig_poll(struct kvf_copy_channel *ch, struct kvf_copy_done *done, uint32_t max)
 	return n;
 }
 
-static const struct kvf_copy_ops ops = {.name = "rig", .submit = rig_submit, .poll = rig_poll};
+static const struct kvf_copy_ops ops = {
+	.name = "eng", .submit = stepped_submit, .poll = stepped_poll};
+
+/* The large pieces are kept from one engine to the next: fresh memory costs more than all the rest.
+ */
+static void *
+kept(void **mem, size_t bytes)
+{
+	if (*mem == NULL)
+		*mem = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	MUST(*mem != NULL);
+	return *mem;
+}
 
 static struct rte_ring *
-notes_create(void)
+notes_create(void **mem)
 {
 	ssize_t bytes = rte_ring_get_memsize_elem(sizeof(struct kvf_note), NOTES);
 	struct rte_ring *ring;
 
 	MUST(bytes > 0);
-	ring = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
-	MUST(ring != NULL);
-	memset(ring, 0, (size_t)bytes);
-	MUST(rte_ring_init(ring, "rig", NOTES, RING_F_SP_ENQ | RING_F_SC_DEQ) == 0);
+	ring = kept(mem, (size_t)bytes);
+	MUST(rte_ring_init(ring, "eng", NOTES, RING_F_SP_ENQ | RING_F_SC_DEQ) == 0);
 	return ring;
 }
 
 void
-rig_init(struct rig *r)
+stepped_init(struct stepped *r)
 {
-	struct kvf_dispatcher *d = aligned_alloc(64, (sizeof(*d) + 63) / 64 * 64);
-	struct kvf_copy_shared *sh = aligned_alloc(64, (sizeof(*sh) + 63) / 64 * 64);
+	static void *mem[4];
+	struct kvf_dispatcher *d = kept(&mem[0], sizeof(*d));
+	struct kvf_copy_shared *sh = kept(&mem[1], sizeof(*sh));
 
 	memset(r, 0, sizeof(*r));
-	MUST(d != NULL && sh != NULL);
 	memset(d, 0, sizeof(*d));
 	memset(sh, 0, sizeof(*sh));
 	r->disp = r->engine.disp = d;
@@ -167,12 +184,12 @@ rig_init(struct rig *r)
 	r->engine.ops = &ops;
 	r->engine.cfg.quiet = true;
 	r->engine.cfg.max_request_bytes = 64u << 10;
-	r->engine.cfg.max_endpoints = RIG_GROUPS * RIG_RANKS;
+	r->engine.cfg.max_endpoints = STEPPED_GROUPS * STEPPED_RANKS;
 	r->engine.cfg.drain_ms = 50;
 	r->engine.notes_fd = r->engine.control_fd = r->engine.bells_fd = -1;
-	r->engine.to_dispatcher = notes_create();
-	r->engine.to_control = notes_create();
-	channel = (struct kvf_copy_channel){.rig = r};
+	r->engine.to_dispatcher = notes_create(&mem[2]);
+	r->engine.to_control = notes_create(&mem[3]);
+	channel = (struct kvf_copy_channel){.eng = r};
 	sh->ops = &ops;
 	sh->channel_depth = DEPTH;
 	sh->num_copiers = 1;
@@ -191,12 +208,16 @@ rig_init(struct rig *r)
 	d->free_slots = (UINT64_C(1) << KVF_SLOTS) - 1;
 	d->eps = calloc(64, sizeof(struct kvf_ep *));
 	MUST(d->eps != NULL);
-	kvf_slab_init(&d->slab);
+	d->slab = slab;
 	r->now = 1000000000;
+	r->max_rooms = 6;
+	r->sq_entries = 8;
+	r->cq_entries = 16;
+	r->arena_bytes = 1024;
 }
 
 void
-rig_group(struct rig *r, uint32_t index, uint32_t role, uint32_t size, const char *name)
+stepped_group(struct stepped *r, uint32_t index, uint32_t role, uint32_t size, const char *name)
 {
 	struct kvf_ep_group *g = &r->groups[index];
 
@@ -213,7 +234,7 @@ component(struct kvf_registration *reg, uint32_t cls, uint32_t list, uint32_t pa
 	struct kvf_component *c = &reg->components[reg->geometry.num_components++];
 
 	*c = (struct kvf_component){
-		.cls = cls, .list = list, .page_tokens = page_tokens, .num_pages = RIG_PAGES};
+		.cls = cls, .list = list, .page_tokens = page_tokens, .num_pages = STEPPED_PAGES};
 	c->sharding = (struct kvf_sharding){1, 0, 1, 0};
 	c->entries = &reg->entries[reg->msg.num_entries];
 	return c;
@@ -237,10 +258,10 @@ entry(struct kvf_registration *reg, struct kvf_component *c, uint32_t layer, uin
 }
 
 static struct kvf_registration *
-declare(const struct rig_shape *s, const struct kvf_ep_group *g, uint32_t rank)
+declare(const struct stepped_shape *s, const struct kvf_ep_group *g, uint32_t rank)
 {
 	struct kvf_registration *reg =
-		calloc(1, sizeof(*reg) + RIG_ENTRIES * sizeof(struct kvf_entry));
+		calloc(1, sizeof(*reg) + STEPPED_ENTRIES * sizeof(struct kvf_entry));
 	struct kvf_component *c;
 	struct kvf_err err;
 	uint32_t i;
@@ -252,7 +273,7 @@ declare(const struct rig_shape *s, const struct kvf_ep_group *g, uint32_t rank)
 		c->sharding =
 			(struct kvf_sharding){g->size, rank, s->band ? s->page_tokens : 1, s->band};
 	for (i = 0; i < s->layers; i++)
-		entry(reg, c, i, s->row_bytes);
+		entry(reg, c, i, i == 1 && s->row_bytes1 != 0 ? s->row_bytes1 : s->row_bytes);
 	if (s->state) {
 		c = component(reg, KVF_STATE, 1, s->state_tokens);
 		c->rule = s->state_rule;
@@ -267,13 +288,13 @@ declare(const struct rig_shape *s, const struct kvf_ep_group *g, uint32_t rank)
 	return reg;
 }
 
-struct rig_ep *
-rig_add(struct rig *r, uint32_t index, uint32_t rank, const struct rig_shape *shape)
+struct stepped_ep *
+stepped_add(struct stepped *r, uint32_t index, uint32_t rank, const struct stepped_shape *shape)
 {
-	struct rig_ep *e = aligned_alloc(64, (sizeof(*e) + 63) / 64 * 64);
+	struct stepped_ep *e = aligned_alloc(64, (sizeof(*e) + 63) / 64 * 64);
 	struct kvf_ep_group *g = &r->groups[index];
 	struct kvf_note note = {.type = NOTE_EP_ADD};
-	uint64_t ring = kvf_ring_bytes(RIG_SQ, RIG_CQ, RIG_ARENA);
+	uint64_t ring = kvf_ring_bytes(r->sq_entries, r->cq_entries, r->arena_bytes);
 	struct kvf_ep *ep;
 	uint32_t i, l;
 
@@ -283,7 +304,7 @@ rig_add(struct rig *r, uint32_t index, uint32_t rank, const struct rig_shape *sh
 	e->group = index;
 	ep->role = g->role;
 	ep->rank = rank;
-	ep->max_rooms = 6;
+	ep->max_rooms = r->max_rooms;
 	ep->group = g;
 	ep->reg = declare(shape, g, rank);
 	ep->wake_fd = ep->doorbell_fd = -1;
@@ -295,7 +316,7 @@ rig_add(struct rig *r, uint32_t index, uint32_t rank, const struct rig_shape *sh
 	memset(e->ring_mem, 0, ring);
 	ep->pool.base = e->pool;
 	ep->pool.length = ep->reg->msg.pool_length;
-	kvf_ring_format(e->ring_mem, RIG_SQ, RIG_CQ, RIG_ARENA, &ep->ring);
+	kvf_ring_format(e->ring_mem, r->sq_entries, r->cq_entries, r->arena_bytes, &ep->ring);
 	for (i = 0; i < ep->reg->geometry.num_components; i++)
 		ep->list_limit[ep->reg->components[i].list] = ep->reg->components[i].num_pages;
 	for (l = 0; ep->role == KVF_DECODE && l < KVF_MAX_LISTS; l++) {
@@ -315,7 +336,7 @@ rig_add(struct rig *r, uint32_t index, uint32_t rank, const struct rig_shape *sh
 }
 
 void
-rig_kill(struct rig *r, struct rig_ep *e)
+stepped_kill(struct stepped *r, struct stepped_ep *e)
 {
 	struct kvf_note note = {.type = NOTE_EP_DEAD, .ep = &e->ep};
 
@@ -329,7 +350,7 @@ rig_kill(struct rig *r, struct rig_ep *e)
 }
 
 static void
-drop_wants(struct rig *r, const struct kvf_ep_group *g)
+drop_wants(struct stepped *r, const struct kvf_ep_group *g)
 {
 	uint32_t i = 0;
 
@@ -348,7 +369,7 @@ drop_wants(struct rig *r, const struct kvf_ep_group *g)
 }
 
 static void
-gone(struct rig *r, struct rig_ep *e)
+gone(struct stepped *r, struct stepped_ep *e)
 {
 	struct kvf_ep_group *g = e->ep.group;
 	uint32_t l;
@@ -366,13 +387,13 @@ gone(struct rig *r, struct rig_ep *e)
 }
 
 static void
-serve_wants(struct rig *r)
+serve_wants(struct stepped *r)
 {
 	uint32_t i = 0, k;
 
 	while (i < r->num_wants) {
 		struct kvf_ep_group *p = r->wants[i][0], *d = r->wants[i][1];
-		const struct kvf_geometry *pg[RIG_RANKS], *dg[RIG_RANKS];
+		const struct kvf_geometry *pg[STEPPED_RANKS], *dg[STEPPED_RANKS];
 		struct kvf_note note = {.type = NOTE_LINK, .prefill = p, .decode = d};
 
 		if (p->joined != p->size || d->joined != d->size) {
@@ -392,7 +413,7 @@ serve_wants(struct rig *r)
 }
 
 void
-rig_control(struct rig *r)
+stepped_control(struct stepped *r)
 {
 	struct kvf_note note;
 
@@ -400,10 +421,10 @@ rig_control(struct rig *r)
 		switch (note.type) {
 		case NOTE_EP_FAULT:
 			MUST(note.ep->fault.code < 0 && note.ep->fault.text[0] != '\0');
-			rig_kill(r, (struct rig_ep *)(void *)note.ep);
+			stepped_kill(r, (struct stepped_ep *)(void *)note.ep);
 			break;
 		case NOTE_EP_GONE:
-			gone(r, (struct rig_ep *)(void *)note.ep);
+			gone(r, (struct stepped_ep *)(void *)note.ep);
 			break;
 		case NOTE_LINK_WANT:
 			MUST(r->num_wants < 64);
@@ -422,9 +443,9 @@ rig_control(struct rig *r)
 }
 
 static void
-check_completion(struct rig_ep *e, const struct kvf_cqe *cqe)
+check_completion(struct stepped_ep *e, const struct kvf_cqe *cqe)
 {
-	struct rig_seen *s = NULL;
+	struct stepped_seen *s = NULL;
 	uint32_t i;
 
 	if (cqe->flags & KVF_CQE_ENDPOINT)
@@ -436,7 +457,7 @@ check_completion(struct rig_ep *e, const struct kvf_cqe *cqe)
 	if ((cqe->flags & KVF_CQE_DRAINED) != 0)
 		MUST(cqe->status == KVF_FAILED || cqe->status == KVF_SUCCESS);
 	if (s == NULL) {
-		if (e->num_seen == RIG_SEEN)
+		if (e->num_seen == STEPPED_SEEN)
 			return;
 		s = &e->seen[e->num_seen++];
 	} else {
@@ -445,11 +466,11 @@ check_completion(struct rig_ep *e, const struct kvf_cqe *cqe)
 		MUST(cqe->status == KVF_FAILED || cqe->status >= s->status);
 		MUST((s->flags & KVF_CQE_DRAINED) == 0 || (cqe->flags & KVF_CQE_DRAINED) != 0);
 	}
-	*s = (struct rig_seen){cqe->seq, cqe->status, cqe->flags};
+	*s = (struct stepped_seen){cqe->seq, cqe->status, cqe->flags};
 }
 
 void
-rig_step(struct rig *r, uint64_t ns)
+stepped_step(struct stepped *r, uint64_t ns)
 {
 	uint32_t g, k;
 	bool at_rest;
@@ -457,17 +478,18 @@ rig_step(struct rig *r, uint64_t ns)
 	r->now += ns;
 	kvf_dispatcher_step(r->disp, r->now, &at_rest);
 	r->at_rest |= at_rest;
-	for (g = 0; g < RIG_GROUPS; g++)
-		for (k = 0; k < RIG_RANKS; k++) {
-			struct rig_ep *e = r->eps[g][k];
+	for (g = 0; g < STEPPED_GROUPS; g++)
+		for (k = 0; k < STEPPED_RANKS; k++) {
+			struct stepped_ep *e = r->eps[g][k];
 
 			for (; e != NULL && e->seen_tail != e->ep.cq_tail; e->seen_tail++)
-				check_completion(e, &e->ep.ring.cq[e->seen_tail % RIG_CQ]);
+				check_completion(
+					e, &e->ep.ring.cq[e->seen_tail % e->ep.ring.cq_entries]);
 		}
 }
 
 void
-rig_fini(struct rig *r)
+stepped_fini(struct stepped *r)
 {
 	uint32_t g;
 
@@ -477,13 +499,9 @@ rig_fini(struct rig *r)
 	MUST(r->disp->run_head == NULL && r->disp->sweep_head == NULL);
 	MUST(r->disp->free_slots == (UINT64_C(1) << KVF_SLOTS) - 1);
 	MUST(r->disp->slab.bytes_used == 0);
-	for (g = 0; g < RIG_GROUPS; g++)
+	for (g = 0; g < STEPPED_GROUPS; g++)
 		MUST(r->groups[g].room_refs == 0);
-	kvf_slab_fini(&r->disp->slab);
+	slab = r->disp->slab;
 	free(r->disp->eps);
-	free(r->disp);
 	free(r->copy->copiers);
-	free(r->copy);
-	free(r->engine.to_dispatcher);
-	free(r->engine.to_control);
 }

@@ -7,28 +7,26 @@
  * page that is not granted or of a part that was reported drained; a status never goes back; when
  * all endpoints are gone nothing is left.
  */
-#ifndef KVF_TESTS_FUZZ_ENGINE_RIG_H
-#define KVF_TESTS_FUZZ_ENGINE_RIG_H
+#ifndef KVF_TESTS_STEPPED_H
+#define KVF_TESTS_STEPPED_H
 
 #include <kvferry/client.h>
 
 #include "engine/internal.h"
 
-#define RIG_GROUPS  4u
-#define RIG_RANKS   2u
-#define RIG_ENTRIES 8u
-#define RIG_SQ      8u
-#define RIG_CQ      16u
-#define RIG_ARENA   1024u
-#define RIG_PAGES   8u
-#define RIG_SEEN    128u
+#define STEPPED_GROUPS  4u
+#define STEPPED_RANKS   2u
+#define STEPPED_ENTRIES 8u
+#define STEPPED_PAGES   8u
+#define STEPPED_SEEN    128u
 
-/* What an endpoint of the rig declares: tokens in list 0, state in list 1, aux in list 2. */
-struct rig_shape {
+/* What such an endpoint declares: tokens in list 0, state in list 1, aux in list 2. */
+struct stepped_shape {
 	uint32_t page_tokens;
 	uint32_t layers; /* 1..2 */
 	uint32_t row_bytes;
-	bool sharded; /* over the group's ranks */
+	uint32_t row_bytes1; /* of layer 1; 0: the same */
+	bool sharded;        /* over the group's ranks */
 	bool band;
 	bool state;
 	uint32_t state_rule;
@@ -36,29 +34,29 @@ struct rig_shape {
 	bool aux;
 };
 
-struct rig_seen {
+struct stepped_seen {
 	uint64_t seq;
 	uint8_t status;
 	uint8_t flags;
 };
 
-struct rig_ep {
+struct stepped_ep {
 	struct kvf_ep ep; /* first */
-	uint32_t group;   /* index in rig->groups */
+	uint32_t group;   /* index in eng->groups */
 	bool dead_sent;
 	void *pool;
 	void *ring_mem;
 	uint32_t seen_tail;
-	struct rig_seen seen[RIG_SEEN];
+	struct stepped_seen seen[STEPPED_SEEN];
 	uint32_t num_seen;
 };
 
-struct rig {
+struct stepped {
 	struct kvf_engine engine;
 	struct kvf_dispatcher *disp;
 	struct kvf_copy_shared *copy;
-	struct kvf_ep_group groups[RIG_GROUPS];
-	struct rig_ep *eps[RIG_GROUPS][RIG_RANKS]; /* alive */
+	struct kvf_ep_group groups[STEPPED_GROUPS];
+	struct stepped_ep *eps[STEPPED_GROUPS][STEPPED_RANKS]; /* alive */
 	struct kvf_ep_group *wants[64][2];
 	uint32_t num_wants;
 	uint32_t num_eps; /* not gone yet */
@@ -67,20 +65,26 @@ struct rig {
 	bool hold;       /* the driver finishes nothing */
 	uint32_t fail;   /* so many copies are going to fail, those of spared groups excepted */
 	uint32_t spared; /* bits of groups */
-	uint64_t executed;
+	/* Of endpoints to come. */
+	uint32_t max_rooms, sq_entries, cq_entries;
+	uint64_t arena_bytes;
+	uint64_t executed; /* rows copied */
+	uint64_t longest;  /* most bytes in one submit */
 };
 
-void rig_init(struct rig *r);
+void stepped_init(struct stepped *r);
 /* Makes group `index` with `size` ranks; its endpoints come one by one. */
-void rig_group(struct rig *r, uint32_t index, uint32_t role, uint32_t size, const char *name);
-struct rig_ep *rig_add(struct rig *r, uint32_t index, uint32_t rank, const struct rig_shape *shape);
+void stepped_group(
+	struct stepped *r, uint32_t index, uint32_t role, uint32_t size, const char *name);
+struct stepped_ep *stepped_add(
+	struct stepped *r, uint32_t index, uint32_t rank, const struct stepped_shape *shape);
 /* As when its connection is closed. */
-void rig_kill(struct rig *r, struct rig_ep *e);
+void stepped_kill(struct stepped *r, struct stepped_ep *e);
 /* A round of the dispatcher `ns` later, and the checks. */
-void rig_step(struct rig *r, uint64_t ns);
+void stepped_step(struct stepped *r, uint64_t ns);
 /* What the control thread would do with the notes that it got. */
-void rig_control(struct rig *r);
+void stepped_control(struct stepped *r);
 /* Everything must have come to rest; takes it all down. */
-void rig_fini(struct rig *r);
+void stepped_fini(struct stepped *r);
 
 #endif
