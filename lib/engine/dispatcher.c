@@ -22,6 +22,8 @@
 #define SLICES_PER_ROUND 1
 #define STOP_FLUSH_MS    1000
 #define PUBLISH_PER_TURN 1024
+#define STALL_MS         20  /* the engine did not run for longer than it meant to sleep */
+#define STALL_GRACE_MS   100 /* then what waits in the rings is read before deadlines are judged */
 
 void
 kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *p)
@@ -223,9 +225,12 @@ anything_waits(struct kvf_dispatcher *d)
 	return false;
 }
 
-static void
+/* Returns the time until when it might have slept. */
+static uint64_t
 sleep_for_work(struct kvf_dispatcher *d)
 {
+	int ms = d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS;
+	uint64_t until = rte_rdtsc() + d->hz / 1000 * (uint64_t)ms;
 	struct epoll_event events[8];
 
 	set_sleeping(d, 1);
@@ -234,10 +239,10 @@ sleep_for_work(struct kvf_dispatcher *d)
 	if (!anything_waits(d)) {
 		kvf_count(&d->totals.sleeps, 1);
 		/* Edge-triggered: every ring counts, and nobody has to read it. */
-		(void)epoll_wait(d->engine->bells_fd, events, 8,
-			d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS);
+		(void)epoll_wait(d->engine->bells_fd, events, 8, ms);
 	}
 	set_sleeping(d, 0);
+	return until;
 }
 
 static void
@@ -331,23 +336,41 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	return worked;
 }
 
+/*
+ * Who was stopped, or kept from running, finds all deadlines passed and in the rings what came in
+ * time. That is read first: deadlines wait for a moment, once, so that an engine that is late every
+ * time still judges.
+ */
+static void
+after_a_stall(struct kvf_dispatcher *d, uint64_t now, uint64_t expected, bool *held)
+{
+	if (now > expected + d->hz / 1000 * STALL_MS && !*held) {
+		d->next_tick = now + d->hz / 1000 * STALL_GRACE_MS;
+		*held = true;
+	} else if (now >= d->next_tick) {
+		*held = false;
+	}
+}
+
 int
 kvf_dispatcher_main(void *arg)
 {
 	struct kvf_dispatcher *d = arg;
-	uint64_t spin, idle_since;
+	uint64_t spin, idle_since, expected;
 	struct kvf_note note = {.type = NOTE_STOPPED};
-	bool worked = false, at_rest = false;
+	bool worked = false, at_rest = false, held = false;
 	uint32_t i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
-	d->now = idle_since = rte_rdtsc();
+	d->now = idle_since = expected = rte_rdtsc();
 	while (!at_rest) {
 		uint64_t now = rte_rdtsc();
 
 		if (worked)
 			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(now - d->now));
+		after_a_stall(d, now, expected, &held);
+		expected = now;
 		worked = kvf_dispatcher_step(d, now, &at_rest);
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
@@ -355,7 +378,7 @@ kvf_dispatcher_main(void *arg)
 			rte_pause();
 		} else {
 			show_memory(d);
-			sleep_for_work(d);
+			expected = sleep_for_work(d);
 			idle_since = rte_rdtsc();
 		}
 	}
