@@ -297,24 +297,29 @@ test_permissions(void)
 	struct e2e_engine e = {0};
 	struct e2e_worker w;
 	struct e2e_msg msg;
+	char uid[24];
 	int i;
 
 	if (geteuid() != 0) {
 		suite_skip("not root: cannot become somebody else");
 		return;
 	}
-	for (i = 0; i < 2; i++) {
+	snprintf(uid, sizeof(uid), "%u", (unsigned int)nobody());
+	/* The socket is closed to others; open, but others are not allowed; allowed. */
+	for (i = 0; i < 3; i++) {
 		e.socket[0] = '\0';
-		if (!e2e_engine_start(&e, i == 0 ? E2E_ARGS("--driver", "cpu")
-						 : E2E_ARGS("--socket-mode", "666")))
+		if (!e2e_engine_start(
+			    &e, i == 0   ? E2E_ARGS("--driver", "cpu")
+				: i == 1 ? E2E_ARGS("--socket-mode", "666")
+					 : E2E_ARGS("--socket-mode", "666", "--allow-uid", uid)))
 			return;
 		CHECK(e2e_fork(&w, ask_as_nobody, &e));
 		if (!CHECK_EQ(e2e_hear(w.fd, &msg, LIMIT_MS), 0))
 			msg = (struct e2e_msg){0};
 		CHECK_EQ(e2e_worker_join(&w, LIMIT_MS), 0);
-		CHECK_EQ(msg.code, i == 0 ? KVF_E_PERM : 0);
-		if (i == 0)
-			CHECK_STR_HAS(msg.text, e.socket);
+		CHECK_EQ(msg.code, i < 2 ? KVF_E_PERM : 0);
+		if (i < 2)
+			CHECK_STR_HAS(msg.text, i == 0 ? e.socket : "--allow-uid");
 		CHECK_EQ(e2e_engine_stop(&e), 0);
 	}
 }
