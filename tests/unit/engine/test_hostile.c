@@ -3,7 +3,6 @@
  * Clients that write anything anywhere into the memory that they share with the engine. After and during all of it a
  * well-behaved pair moves verified rooms, and the engine is left as it was: descriptors, mappings, memory.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -14,13 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cluster.h"
-#include "raw.h"
-
-static struct cluster calm;
-static uint64_t calm_room, rnd;
-static int64_t slab_before;
-static unsigned int fds_before, maps_before;
+#include "hostile.h"
 
 static const struct raw_shape decoder = {.role = KVF_DECODE,
 	.group = "hd",
@@ -34,72 +27,6 @@ static const struct raw_shape prefiller = {.role = KVF_PREFILL,
 	.cq_entries = 64,
 	.arena_bytes = 4096,
 	.num_pages = 1024};
-
-static unsigned int
-open_fds(void)
-{
-	unsigned int n = 0;
-	DIR *dir = opendir("/proc/self/fd");
-
-	while (dir != NULL && readdir(dir) != NULL)
-		n++;
-	closedir(dir);
-	return n;
-}
-
-/* Mappings of shared memory: those of pools and rings. */
-static unsigned int
-shared_maps(void)
-{
-	FILE *f = fopen("/proc/self/maps", "r");
-	unsigned int n = 0;
-	char line[512];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		n += strstr(line, "memfd:") != NULL;
-	fclose(f);
-	return n;
-}
-
-static void
-calm_moves(void)
-{
-	calm_room++;
-	cluster_room(&calm, calm_room, 0, 100 + calm_room % 50, 48, calm_room % 16);
-	cluster_finish(&calm, calm_room, KVF_SUCCESS);
-}
-
-static void
-setup(const struct kvf_engine_config *cfg)
-{
-	struct cluster_shape s = cluster_small(1, 1, 2);
-
-	rnd = suite_seed() | 1;
-	s.decode_name = "calm-d";
-	s.prefill_name = "calm-p";
-	cluster_open(&calm, cfg, &s);
-	calm.key = 0x5ec4e7;
-	calm_moves();
-	slab_before = cluster_idle(&calm);
-	cluster_sleep_ms(20); /* the engine's end of that question closes */
-	fds_before = open_fds();
-	maps_before = shared_maps();
-}
-
-/* The engine lets go of what it had for the hostile ones. */
-static void
-teardown(void)
-{
-	uint32_t i;
-
-	calm_moves();
-	for (i = 0; i < 5000 && (open_fds() != fds_before || shared_maps() != maps_before); i++)
-		cluster_sleep_ms(2);
-	CHECK_EQ(open_fds(), fds_before);
-	CHECK_EQ(shared_maps(), maps_before);
-	CHECK_EQ(cluster_idle(&calm), slab_before);
-	cluster_close(&calm);
-}
 
 static void
 fill_random(void *mem, size_t bytes)
@@ -149,7 +76,7 @@ test_random_entries(void)
 	struct raw d, p;
 	struct kvf_err err;
 
-	setup(&cfg);
+	hostile_setup(&cfg);
 	for (round = 0; round < 60; round++) {
 		struct kvf_sqe sqe;
 
@@ -181,7 +108,7 @@ test_random_entries(void)
 	printf("        dropped: %u of 40 that wrote noise, %u of 80 others; rooms that passed: %" PRId64
 	       "\n",
 		dropped[0], dropped[1], cluster_stat(&calm, "rooms.success"));
-	teardown();
+	hostile_teardown();
 }
 
 /* Every impossible posting drops its endpoint, with a sentence. */
@@ -217,7 +144,7 @@ test_impossible(void)
 	struct raw r;
 	uint32_t i, k;
 
-	setup(NULL);
+	hostile_setup(NULL);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		raw_open(&r, rig_socket(calm.rig), &decoder);
 		for (k = 0; k < bad[i].n; k++)
@@ -235,7 +162,7 @@ test_impossible(void)
 	calm_moves();
 	CHECK(!raw_dropped(r.sock, 0, &err));
 	raw_close(&r);
-	teardown();
+	hostile_teardown();
 }
 
 static void
@@ -245,7 +172,7 @@ test_wild_indices(void)
 	struct raw r;
 	uint32_t i;
 
-	setup(NULL);
+	hostile_setup(NULL);
 	for (i = 0; i < 40; i++) {
 		uint32_t wild = i < 4 ? (const uint32_t[]){65, 1, 1u << 31, 4096}[i]
 				      : (uint32_t)(suite_rand(&rnd) >> 1 & INT32_MAX) | 128;
@@ -275,7 +202,7 @@ test_wild_indices(void)
 	calm_moves();
 	CHECK(!raw_dropped(r.sock, 0, &err));
 	raw_close(&r);
-	teardown();
+	hostile_teardown();
 }
 
 struct flipper {
@@ -337,7 +264,7 @@ test_changing_under_the_reader(void)
 	struct peer d;
 	struct raw r;
 
-	setup(NULL);
+	hostile_setup(NULL);
 	peer_mla(&d, &ds);
 	CHECK_EQ(peer_open(&d, rig_socket(calm.rig), KVF_DECODE, "victim", 1, 0, &limits, &err), 0);
 	for (i = 0; i < n; i++)
@@ -378,7 +305,7 @@ test_changing_under_the_reader(void)
 	printf("        went through: %u of 25\n", sent);
 	free(grants);
 	peer_close(&d);
-	teardown();
+	hostile_teardown();
 }
 
 /* Completions that nobody takes wait, bounded, and harm nobody; taken at last, none is missing. */
@@ -390,7 +317,7 @@ test_completions_not_taken(void)
 	uint32_t i, head = 0, got = 0;
 	struct raw r;
 
-	setup(NULL);
+	hostile_setup(NULL);
 	shape.cq_entries = 4;
 	raw_open(&r, rig_socket(calm.rig), &shape);
 	for (i = 0; i < 400; i++) {
@@ -425,7 +352,7 @@ test_completions_not_taken(void)
 	}
 	CHECK_EQ(got, 400);
 	raw_close(&r);
-	teardown();
+	hostile_teardown();
 }
 
 /* One that cannot be woken, or that swallows wake-ups, makes nobody else wait. */
@@ -454,7 +381,7 @@ test_blocking_descriptors(void)
 	uint32_t i;
 	char junk[256] = {0};
 
-	setup(NULL);
+	hostile_setup(NULL);
 	raw_open(&r, rig_socket(calm.rig), &decoder);
 	/* Full to the brim, whatever kind of file it is, and then blocking. */
 	fcntl(r.completion_fd, F_SETFL, O_NONBLOCK);
@@ -482,7 +409,7 @@ test_blocking_descriptors(void)
 	raw_ring(&r);
 	pthread_join(thread, NULL);
 	raw_close(&r);
-	teardown();
+	hostile_teardown();
 }
 
 static const struct suite_case cases[] = {
