@@ -20,6 +20,7 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	leg->queued = true;
 	leg->queue_next = NULL;
+	leg->queue_prev = d->run_tail;
 	if (d->run_tail != NULL)
 		d->run_tail->queue_next = leg;
 	else
@@ -27,31 +28,17 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	d->run_tail = leg;
 }
 
-static struct kvf_leg *
-dequeue(struct kvf_dispatcher *d)
-{
-	struct kvf_leg *leg = d->run_head;
-
-	d->run_head = leg->queue_next;
-	if (d->run_head == NULL)
-		d->run_tail = NULL;
-	leg->queued = false;
-	return leg;
-}
-
 static void
 remove_queued(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
-	struct kvf_leg *prev = NULL, *l;
-
-	for (l = d->run_head; l != leg; l = l->queue_next)
-		prev = l;
-	if (prev != NULL)
-		prev->queue_next = leg->queue_next;
+	if (leg->queue_prev != NULL)
+		leg->queue_prev->queue_next = leg->queue_next;
 	else
 		d->run_head = leg->queue_next;
-	if (d->run_tail == leg)
-		d->run_tail = prev;
+	if (leg->queue_next != NULL)
+		leg->queue_next->queue_prev = leg->queue_prev;
+	else
+		d->run_tail = leg->queue_prev;
 	leg->queued = false;
 }
 
@@ -153,6 +140,8 @@ void
 kvf_chunk_free(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_chunk *chunk)
 {
 	kvf_lists_free(d, ep, &chunk->lists);
+	if (ep != NULL)
+		ep->request_bytes -= sizeof(*chunk);
 	kvf_slab_free(&d->slab, chunk, sizeof(*chunk));
 }
 
@@ -231,8 +220,9 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 	for (n = 0; n < SEGMENTS_PER_ROUND && d->run_head != NULL && d->free_slots != 0; n++) {
 		uint32_t index = (uint32_t)__builtin_ctzll(d->free_slots);
 		struct kvf_slot *slot = &d->copy->slots[index];
-		struct kvf_leg *leg = dequeue(d);
+		struct kvf_leg *leg = d->run_head;
 
+		remove_queued(d, leg);
 		worked = true;
 		/* Since it was queued, a segment of another leg's may have taken it along. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
@@ -247,6 +237,8 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
 			phase_done(d, leg);
+		} else {
+			kvf_leg_wake(d, leg);
 		}
 	}
 	return worked;

@@ -322,8 +322,7 @@ test_member_replaced(void)
 		CHECK_EQ(cluster_until(&c, &c.d[0], 100 + room, KVF_WAITING_FOR_INPUT,
 				 CLUSTER_WAIT_MS),
 			KVF_WAITING_FOR_INPUT);
-		CHECK_EQ(kvf_endpoint_close(gone->ep), 0);
-		gone->ep = NULL;
+		CHECK_EQ(cluster_leave(&c, gone), 0);
 		if (gone != &c.p[0]) {
 			expect_failed(&c, &c.p[0], 100 + room, KVF_E_PEER_DIED,
 				gone->role == KVF_PREFILL ? "prefill p[1]" : "decode d[");
