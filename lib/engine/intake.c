@@ -125,8 +125,10 @@ read_ids(struct kvf_ep *ep, struct kvf_intake *in, uint32_t *budget)
 
 	while (in->err.code == 0 && in->list < sqe->num_lists) {
 		const struct kvf_sq_list *l = &sqe->lists[in->list];
+		/* Where an empty list lies was not checked. */
 		const volatile uint32_t *from =
-			(const volatile uint32_t *)(ep->ring.arena + l->arena_off);
+			(const volatile uint32_t *)(ep->ring.arena +
+						    (l->count != 0 ? l->arena_off : 0));
 		uint32_t limit = ep->list_limit[l->list];
 		uint32_t *to = in->lists.ids[l->list];
 		uint32_t *grants = sqe->op == KVF_OP_RECV ? ep->grants[l->list] : NULL;

@@ -15,13 +15,16 @@ static const char *const words[] = {"--page-size", "--src-page-size", "--dst-pag
 
 #define NUM_WORDS (sizeof(words) / sizeof(words[0]))
 
+static FILE *out;
+
 int
 LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
 	/* What it prints does not matter here. */
-	MUST(freopen("/dev/null", "w", stdout) != NULL);
+	out = fopen("/dev/null", "w");
+	MUST(out != NULL);
 	return 0;
 }
 
@@ -31,6 +34,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct bytes b = {data, size};
 	uint8_t group = take8(&b) % 2;
 	char *argv[MAX_ARGS + 1], *own = malloc(b.left + 1), *at = own;
+	FILE *screen = stdout;
 	struct kvf_err err = {0};
 	int argc = 1, rc;
 
@@ -50,7 +54,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		*at++ = '\0';
 	}
 	argv[argc] = NULL;
+	stdout = out;
 	rc = group ? cmd_group(argc, argv, &err) : cmd_plan(argc, argv, &err);
+	stdout = screen;
 	MUST(rc == 0 || (rc == 1 && err.code < 0 && err.text[0] != '\0'));
 	free(own);
 	return 0;
