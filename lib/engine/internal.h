@@ -190,7 +190,7 @@ enum kvf_phase {
 struct kvf_leg {
 	struct kvf_part *src, *dst;
 	struct kvf_leg *src_next, *dst_next;
-	struct kvf_leg *queue_next;
+	struct kvf_leg *queue_next, *queue_prev;
 	const struct kvf_pair *pair;
 	struct kvf_chunk *chunk; /* being planned; NULL: waiting for the next one */
 	struct kvf_chunk *final; /* set once the final chunk was planned */
