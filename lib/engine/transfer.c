@@ -28,8 +28,9 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	d->run_tail = leg;
 }
 
+/* From anywhere: when many rooms fail at once, many legs leave a long queue. */
 static void
-remove_queued(struct kvf_dispatcher *d, struct kvf_leg *leg)
+unqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	if (leg->queue_prev != NULL)
 		leg->queue_prev->queue_next = leg->queue_next;
@@ -130,7 +131,7 @@ kvf_legs_free(struct kvf_dispatcher *d, struct kvf_part *part)
 	for (leg = part->legs; leg != NULL; leg = next) {
 		next = leg->src_next;
 		if (leg->queued)
-			remove_queued(d, leg);
+			unqueue(d, leg);
 		kvf_slab_free(&d->slab, leg, sizeof(*leg));
 	}
 	part->legs = NULL;
@@ -222,7 +223,7 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 		struct kvf_slot *slot = &d->copy->slots[index];
 		struct kvf_leg *leg = d->run_head;
 
-		remove_queued(d, leg);
+		unqueue(d, leg);
 		worked = true;
 		/* Since it was queued, a segment of another leg's may have taken it along. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||

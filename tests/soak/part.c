@@ -11,8 +11,9 @@
 #include "soak/worker.h"
 
 #define MS            SOAK_NS_MS
-#define GRACE_NS      (1000 * MS) /* for members that may come yet */
-#define TOLD_NS       (5000 * MS) /* a failure is known to all by then */
+#define GRACE_NS      (1000 * MS)  /* for members that may come yet */
+#define TOLD_NS       (30000 * MS) /* a failure is known to all by then */
+#define AGAIN_NS      (10 * MS)    /* a full ring is looked at again */
 #define WATCH_NS      (100 * MS)
 #define STARVE_NS     (3000 * MS)
 #define LATE_BOOT_MS  700u
@@ -88,7 +89,8 @@ done(struct endpoint *ep, uint32_t place, enum soak_member_state state)
 	struct part *p = &ep->parts[place];
 
 	give_back(ep, p);
-	p->state = PART_NONE;
+	p->state = state == SOAK_DONE ? PART_SETTLE : PART_NONE;
+	p->mark = ep->posted;
 	ep->due[place] = NEVER;
 	say(ep, place, state);
 }
@@ -358,7 +360,7 @@ post(struct endpoint *ep, uint32_t place, uint64_t now)
 		soak_count(ep->w->t, SOAK_AGAIN_N, 1);
 		if (!is_prefill(ep))
 			p->bad = NO_PAGE;
-		p->chunk_due = now + MS;
+		p->chunk_due = now + AGAIN_NS;
 		return;
 	}
 	if (rc == KVF_E_EXIST && !first) {
@@ -379,6 +381,7 @@ post(struct endpoint *ep, uint32_t place, uint64_t now)
 		p->chunk_due = NEVER;
 	if (first) {
 		p->state = PART_OPEN;
+		p->serial = ++ep->posted;
 		p->posted = soak_now();
 		say(ep, place, SOAK_POSTED);
 		plan_abort(ep, place);
@@ -398,7 +401,7 @@ abort_it(struct endpoint *ep, uint32_t place)
 	start = soak_now();
 	rc = kvf_abort(ep->peer.ep, r->id, "soak", NULL);
 	if (rc == KVF_E_AGAIN) {
-		p->abort_due = start + MS;
+		p->abort_due = start + AGAIN_NS;
 		return false;
 	}
 	p->abort_due = p->chunk_due = NEVER;
@@ -409,7 +412,7 @@ abort_it(struct endpoint *ep, uint32_t place)
 	p->aborted = true;
 	p->abort_ns = start;
 	atomic_compare_exchange_strong(&r->abort_ns, &none, start);
-	soak_count(ep->w->t, SOAK_ABORTS_N, 1);
+	soak_count(ep->w->t, p->orphan ? SOAK_ORPHANS_N : SOAK_ABORTS_N, 1);
 	p->watched = suite_range(&ep->w->rand, 0, 3) == 0;
 	return true;
 }
@@ -437,7 +440,7 @@ part_due(struct endpoint *ep, uint32_t place, uint64_t now)
 		if (kvf_room_release(ep->peer.ep, room_of(ep, place)->id, NULL) == 0)
 			done(ep, place, SOAK_DONE);
 		else
-			ep->due[place] = now + MS;
+			ep->due[place] = now + AGAIN_NS;
 		return;
 	}
 	if (is_prefill(ep) && !atomic_load(&t->ramped)) {
@@ -579,6 +582,11 @@ event(struct endpoint *ep, const struct kvf_event *ev, uint64_t now)
 		return;
 	}
 	p = &ep->parts[place];
+	if (p->seen == 0)
+		p->seen = now;
+	/* Entries of a ring are taken in order. */
+	if (p->serial > ep->seen)
+		ep->seen = p->serial;
 	if (ev->status == KVF_FAILED && !p->failed)
 		failed(ep, place, ev->error, now);
 	if (ev->status != KVF_FAILED && p->failed)
@@ -646,6 +654,10 @@ part_patrol(struct endpoint *ep, uint64_t now)
 		struct soak_room *r = room_of(ep, i);
 		uint64_t causes, spoiled, since;
 
+		if (p->state == PART_SETTLE && ep->seen > p->mark) {
+			p->state = PART_NONE;
+			say(ep, i, SOAK_SETTLED);
+		}
 		if (p->state != PART_OPEN)
 			continue;
 		since = p->posted > ramped ? p->posted : ramped;
@@ -662,7 +674,8 @@ part_patrol(struct endpoint *ep, uint64_t now)
 		}
 		if (p->aborted || p->failed || now < since + GRACE_NS)
 			continue;
-		if (spoiled != 0 && r->kind != SOAK_KEY && p->posted + 2 * GRACE_NS < spoiled) {
+		if (spoiled != 0 && r->kind != SOAK_KEY && p->seen != 0 &&
+			p->seen + GRACE_NS < spoiled) {
 			/* It was there when the room failed. */
 			if (now > spoiled + TOLD_NS && !p->noted) {
 				p->noted = true;
@@ -673,7 +686,7 @@ part_patrol(struct endpoint *ep, uint64_t now)
 			continue;
 		}
 		if ((spoiled != 0 && now > spoiled + GRACE_NS) || (causes & SOAK_MISSING) != 0) {
-			soak_count(t, SOAK_ORPHANS_N, 1);
+			p->orphan = true;
 			cause(r, SOAK_UNEVEN);
 			p->abort_due = now;
 			set_due(ep, i);
@@ -691,9 +704,9 @@ part_closed(struct endpoint *ep)
 
 		if (p->state == PART_OPEN) {
 			check_pages(ep, i, false);
-			done(ep, i, SOAK_DONE);
-		} else if (p->state == PART_RELEASE) {
-			done(ep, i, SOAK_DONE);
+			done(ep, i, SOAK_SETTLED);
+		} else if (p->state == PART_RELEASE || p->state == PART_SETTLE) {
+			done(ep, i, SOAK_SETTLED);
 		}
 	}
 }

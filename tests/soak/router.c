@@ -21,13 +21,13 @@
 #define START_MS    120000
 #define RAMP_MS     120000
 #define SETTLE_MS   20000
-#define GRACE_MS    500 /* before an id is used again whose last use was uneven */
+#define GRACE_MS    5000 /* for everybody to have settled, before another id is taken */
 #define KILL_MIN    2500u
 #define KILL_MAX    6000u
 #define STOP_MIN    1000u
 #define STOP_MAX    4000u
 #define SAMPLE_MS   250
-#define PATIENCE_MS 60000u
+#define PATIENCE_MS 120000u
 
 /* What kvferryd holds. */
 struct footprint {
@@ -145,20 +145,22 @@ arm(struct router *r, uint32_t n, uint32_t use, bool same)
 	atomic_store(&room->use, use + 1);
 }
 
-/* All members of the place's room are done. */
+/* All members of the place's room are done. *clean: its id may be used again. */
 static bool
-finished(const struct soak_room *room, uint32_t use, bool *uneven)
+finished(const struct soak_room *room, uint32_t use, bool *clean)
 {
+	bool uneven = (atomic_load(&room->causes) & SOAK_UNEVEN) != 0, settled = true;
 	uint32_t m;
 
-	*uneven = (atomic_load(&room->causes) & SOAK_UNEVEN) != 0;
 	for (m = 0; m < SOAK_MEMBERS; m++) {
 		uint32_t state = atomic_load(&room->member[m]);
 
 		if (state >> 3 != use || (state & 7) == SOAK_POSTED)
 			return false;
-		*uneven |= (state & 7) != SOAK_DONE;
+		uneven |= (state & 7) == SOAK_SKIPPED || (state & 7) == SOAK_DEAD;
+		settled &= (state & 7) == SOAK_SKIPPED || (state & 7) == SOAK_SETTLED;
 	}
+	*clean = !uneven || settled;
 	return true;
 }
 
@@ -172,9 +174,9 @@ deal(struct router *r, bool more)
 	for (n = 0; n < r->t->rooms; n++) {
 		struct soak_room *room = &r->t->room[n];
 		uint32_t use = atomic_load(&room->use);
-		bool uneven = false, same;
+		bool clean = false, same;
 
-		if (use != 0 && !finished(room, use, &uneven)) {
+		if (use != 0 && !finished(room, use, &clean)) {
 			busy++;
 			continue;
 		}
@@ -184,9 +186,9 @@ deal(struct router *r, bool more)
 			r->idle_since[n] = now;
 		/* By its nonce: whether the id is used again must not change while it waits. */
 		same = use != 0 && room->nonce % 5 < 3;
-		if (same && uneven && now - r->idle_since[n] < GRACE_MS * MS)
+		if (same && !clean && now - r->idle_since[n] < GRACE_MS * MS)
 			continue;
-		arm(r, n, use, same);
+		arm(r, n, use, same && clean);
 		busy++;
 	}
 	return busy;
@@ -201,26 +203,32 @@ begin_life(struct router *r, uint32_t p)
 	return CHECK(e2e_fork(&r->w[p], soak_worker, &r->life[p]));
 }
 
-/* Of all rooms of the families that have endpoints in the process. */
+/* All rooms of the families that have endpoints in the process. `dead`: what its members are from
+ * now on, those that did not finish; SOAK_SETTLED: of a process that was dead. */
 static void
-mark(struct router *r, uint32_t p, uint64_t causes, bool dead)
+mark(struct router *r, uint32_t p, uint64_t causes, enum soak_member_state dead)
 {
 	uint32_t n, m;
 
 	for (n = 0; n < r->t->rooms; n++) {
 		struct soak_room *room = &r->t->room[n];
 		uint32_t use = atomic_load(&room->use), family = n % SOAK_FAMILIES;
-		bool uneven;
+		bool clean;
 
-		if (!in_proc(family, p) || use == 0 || finished(room, use, &uneven))
+		if (!in_proc(family, p) || use == 0)
 			continue;
-		atomic_fetch_or(&room->causes, causes);
-		for (m = 0; m < SOAK_MEMBERS && dead; m++) {
+		if (!finished(room, use, &clean))
+			atomic_fetch_or(&room->causes, causes);
+		for (m = 0; m < SOAK_MEMBERS && dead != 0; m++) {
 			uint32_t state = atomic_load(&room->member[m]);
+			bool was = state >> 3 == use && (state & 7) == SOAK_DEAD;
 
-			if (soak_proc_of(family, m) == p &&
-				(state >> 3 != use || (state & 7) == SOAK_POSTED))
-				atomic_store(&room->member[m], use << 3 | SOAK_DEAD);
+			if (soak_proc_of(family, m) != p)
+				continue;
+			/* What it released may not have been seen either. */
+			if (dead == SOAK_SETTLED ? was
+						 : state >> 3 != use || (state & 7) <= SOAK_DONE)
+				atomic_store(&room->member[m], use << 3 | (uint32_t)dead);
 		}
 	}
 }
@@ -242,11 +250,11 @@ kill_one(struct router *r, uint32_t p)
 
 	soak_count(r->t, SOAK_KILLS_N, 1);
 	closing(r, p, 1);
-	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, false);
+	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, 0);
 	atomic_store(&state->kill_pid, (int)r->w[p].pid);
 	atomic_store(&state->kill_ns, soak_now());
 	e2e_worker_kill(&r->w[p]);
-	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, true);
+	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, SOAK_DEAD);
 	r->coming[p] = begin_life(r, p);
 	r->broken |= !r->coming[p];
 }
@@ -262,7 +270,7 @@ welcome(struct router *r)
 		if (!r->coming[p] || atomic_load(&state->ready) != r->life[p].life)
 			continue;
 		/* Rooms that were to hear from the dead one may have failed as well. */
-		mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED), false);
+		mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED), SOAK_SETTLED);
 		closing(r, p, -1);
 		r->coming[p] = false;
 		atomic_store(&state->go, r->life[p].life);
@@ -411,9 +419,9 @@ show_stuck(struct router *r)
 	for (n = 0; n < r->t->rooms && shown < 20; n++) {
 		const struct soak_room *room = &r->t->room[n];
 		uint32_t use = atomic_load(&room->use);
-		bool uneven;
+		bool clean;
 
-		if (use == 0 || finished(room, use, &uneven))
+		if (use == 0 || finished(room, use, &clean))
 			continue;
 		shown++;
 		printf("        room=%" PRIu64 " family=%u kind=%u use=%u causes=%#" PRIx64

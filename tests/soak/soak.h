@@ -50,6 +50,7 @@ enum soak_member_state {
 	SOAK_DONE,
 	SOAK_SKIPPED, /* done without having posted */
 	SOAK_DEAD,
+	SOAK_SETTLED, /* done, and the engine has surely seen the release */
 };
 
 /* One place in the table. What a room is does not change while any of its members is not done. */

@@ -10,11 +10,12 @@
 #include "soak/worker.h"
 
 #define MS         SOAK_NS_MS
-#define PICK_NS    (3 * MS)
+#define PICK_NS    (5 * MS)
 #define PATROL_NS  (100 * MS)
 #define OPEN_MS    30000
 #define CLOSE_MIN  8000u /* ms between two endpoints that leave and come back */
 #define CLOSE_MAX  25000u
+#define NAP_MS     2
 #define EXIT_WRONG 3
 
 static void
@@ -100,7 +101,8 @@ pick(struct endpoint *ep, uint64_t now)
 		const struct soak_room *r = room_of(ep, i);
 		uint32_t use = atomic_load(&r->use);
 
-		if (use == ep->parts[i].use || ep->parts[i].state != PART_NONE ||
+		if (use == ep->parts[i].use ||
+			(ep->parts[i].state != PART_NONE && ep->parts[i].state != PART_SETTLE) ||
 			atomic_load(&r->member[ep->member]) >> 3 == use)
 			continue;
 		part_begin(ep, i, use, now);
@@ -221,9 +223,9 @@ serve(struct worker *w)
 			continue;
 		/* Half of the time by the doorbell of one of them. */
 		if (w->cursor++ % 2 == 0)
-			kvf_wait(w->ep[w->cursor / 2 % w->num_eps].peer.ep, 1);
+			kvf_wait(w->ep[w->cursor / 2 % w->num_eps].peer.ep, NAP_MS);
 		else
-			usleep(300);
+			usleep(NAP_MS * 1000);
 	}
 }
 
@@ -240,6 +242,9 @@ soak_worker(int fd, void *arg)
 	(void)fd;
 	if (w == NULL)
 		abort();
+	/* kvferryd has cores of its own on a host that is meant to be fast. */
+	if (nice(10) == -1)
+		perror("nice");
 	w->t = t;
 	w->proc = life->proc;
 	w->life = life->life;

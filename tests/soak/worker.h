@@ -12,6 +12,7 @@ enum part_state {
 	PART_WAIT, /* will be posted when due */
 	PART_OPEN,
 	PART_RELEASE, /* ended, drained and checked */
+	PART_SETTLE,  /* released */
 };
 
 /* This endpoint's part in the room of one place. */
@@ -21,9 +22,13 @@ struct part {
 	bool failed;
 	bool aborted; /* by us */
 	bool watched;
-	bool noted;      /* that it will be spoiled, by an orphan's abort */
+	bool noted;   /* as stuck or not told */
+	bool orphan;
+	uint64_t serial; /* among the postings of the endpoint */
+	uint64_t mark;	 /* the endpoint's postings when this was released */
 	uint64_t asked;  /* when it was first due */
 	uint64_t posted; /* when its first posting was over; 0: not posted */
+	uint64_t seen;   /* when the engine first said something about it; 0: not yet */
 	uint64_t chunk_due, abort_due;
 	uint64_t abort_ns;
 	uint64_t total; /* as stated here */
@@ -44,6 +49,7 @@ struct endpoint {
 	uint64_t *due; /* of each part: scanned often */
 	uint32_t *free_pages, *free_slots;
 	uint32_t num_free_pages, num_free_slots;
+	uint64_t posted, seen; /* serial numbers: last one posted, last one the engine spoke of */
 };
 
 struct worker {
