@@ -54,7 +54,8 @@ struct kvf_pool *raw_pool(const struct raw_shape *shape);
 void raw_put(struct raw *r, const struct kvf_sqe *sqe);
 void raw_ring(struct raw *r);
 
-/* Waits for the engine to end the connection: true. With a refusal: its code and sentence are in *err, else code 0. */
+/* Waits for the engine to end the connection: true. With a refusal: its code and sentence are in
+ * *err, else code 0. */
 bool raw_dropped(int sock, int ms, struct kvf_err *err);
 
 #endif

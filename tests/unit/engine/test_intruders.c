@@ -216,8 +216,8 @@ test_after_registration(void)
 		default: /* goes on writing into a ring that nobody reads any more */
 			shutdown(r.sock, SHUT_RDWR);
 			for (len = 0; len < 100; len++)
-				raw_put(&r, &(struct kvf_sqe){
-						    .op = KVF_OP_RECV, .room = 1, .seq = 1});
+				raw_put(&r,
+					&(struct kvf_sqe){.op = KVF_OP_RECV, .room = 1, .seq = 1});
 			break;
 		}
 		calm_moves();
@@ -279,7 +279,8 @@ test_half_open(void)
 	hostile_teardown();
 }
 
-/* Questions by the thousand, of one that reads no answer: it is dropped, and others come and go meanwhile. */
+/* Questions by the thousand, of one that reads no answer: it is dropped, and others come and go
+ * meanwhile. */
 static void
 test_status_flood(void)
 {

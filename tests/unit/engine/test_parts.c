@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts of the engine alone: its memory, its copiers over a driver made for the test, its SIGBUS guard. */
+/* Parts of the engine alone: its memory, its copiers over a driver made for the test, its SIGBUS
+ * guard. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -102,14 +103,14 @@ test_slab_random(void)
 }
 
 /*
- * A driver that moves nothing and notes what it was asked for. Where a copy comes from says which (unit, lane) of which
- * slot it is.
+ * A driver that moves nothing and notes what it was asked for. Where a copy comes from says which
+ * (unit, lane) of which slot it is.
  */
-#define LANES_MAX  40u
-#define LANE_SPAN  (1ull << 36)
-#define UNIT_ROWS  (1ull << 20)
-#define SLOT_SPAN  (1ull << 44)
-#define DEPTH      4u
+#define LANES_MAX   40u
+#define LANE_SPAN   (1ull << 36)
+#define UNIT_ROWS   (1ull << 20)
+#define SLOT_SPAN   (1ull << 44)
+#define DEPTH       4u
 #define NUM_COPIERS 3u
 
 struct kvf_copy_channel {
@@ -282,14 +283,22 @@ fill(struct bench *b, uint32_t index, uint32_t units, uint32_t lanes)
 			.dst_step = rows};
 		slot->bytes += rows * 64 * lanes;
 	}
-	slot->map = map;
+	/* Units dealt to one to three receivers, which in this bench share their memory. */
+	slot->num_subs = (uint32_t)suite_range(&b->rand, 1, units < 3 ? units : 3);
+	slot->num_lanes = lanes;
+	slot->widest = 64;
 	slot->src_base = (const uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN);
-	slot->dst_base = (uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN);
+	for (u = 0; u < slot->num_subs; u++)
+		slot->subs[u] = (struct kvf_slot_sub){
+			.map = map, .dst_base = (uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN)};
+	for (u = 0; u < units; u++)
+		slot->unit_sub[u] = (uint8_t)(u % slot->num_subs);
 	b->cancelled[index] = false;
 	kvf_slot_publish(b->sh, index);
 }
 
-/* A slot came back: every (unit, lane) once, or at most once if it was cancelled; an error exactly if a batch had one. */
+/* A slot came back: every (unit, lane) once, or at most once if it was cancelled; an error exactly
+ * if a batch had one. */
 static void
 verify(struct bench *b, uint32_t index)
 {
@@ -299,7 +308,7 @@ verify(struct bench *b, uint32_t index)
 	for (u = 0; u < KVF_SLOT_UNITS; u++)
 		for (l = 0; l < LANES_MAX; l++) {
 			uint32_t n = atomic_load(&counts[index][u][l]);
-			bool asked = u < slot->num_units && l < slot->map->num_lanes;
+			bool asked = u < slot->num_units && l < slot->num_lanes;
 
 			copied += n;
 			if (n > 1 || (n == 1 && !asked) ||
@@ -403,9 +412,9 @@ test_slices(void)
 
 			atomic_store(&max_batch, 0);
 			fill(b, 5, units, lanes);
-			CHECK_EQ(b->sh->slots[5].total,
-				(units + b->sh->slots[5].unit_group - 1) /
-					b->sh->slots[5].unit_group * b->sh->slots[5].lane_slices);
+			CHECK_EQ(b->sh->slots[5].total, (units + b->sh->slots[5].unit_group - 1) /
+								b->sh->slots[5].unit_group *
+								b->sh->slots[5].lane_slices);
 			for (i = 0; i < 100000 && done == 0; i++) {
 				kvf_copier_step(&b->copiers[0], 1 + i % 3);
 				done = kvf_copy_take_finished(b->sh);
