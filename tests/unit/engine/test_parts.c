@@ -129,6 +129,7 @@ fake_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t
 	uint64_t tag)
 {
 	uint32_t batch = atomic_fetch_add(&submits, 1) + 1, i, every;
+	uint32_t slot = (uint32_t)tag; /* its slice stands above */
 	int error = 0;
 
 	(void)flags;
@@ -138,7 +139,7 @@ fake_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t
 	}
 	every = atomic_load(&refuse_every);
 	if (every != 0 && batch % every == 0) {
-		atomic_fetch_add(&failed[tag], 1);
+		atomic_fetch_add(&failed[slot], 1);
 		return KVF_E_DRIVER;
 	}
 	if (n > atomic_load(&max_batch))
@@ -146,14 +147,14 @@ fake_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t
 	for (i = 0; i < n; i++) {
 		uint64_t off = (uint64_t)(uintptr_t)copies[i].src, in_lane;
 
-		if (off / SLOT_SPAN != tag + 1)
+		if (off / SLOT_SPAN != slot + 1u)
 			abort();
 		in_lane = off % SLOT_SPAN % LANE_SPAN / 64;
-		atomic_fetch_add(&counts[tag][in_lane / UNIT_ROWS][off % SLOT_SPAN / LANE_SPAN], 1);
+		atomic_fetch_add(&counts[slot][in_lane / UNIT_ROWS][off % SLOT_SPAN / LANE_SPAN], 1);
 	}
 	every = atomic_load(&error_every);
 	if (every != 0 && batch % every == 0) {
-		atomic_fetch_add(&failed[tag], 1);
+		atomic_fetch_add(&failed[slot], 1);
 		error = KVF_E_DEVICE;
 	}
 	ch->waiting[ch->num++] = (struct kvf_copy_done){.tag = tag, .error = error};
