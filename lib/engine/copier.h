@@ -23,12 +23,13 @@
 
 #include "drivers/copy.h"
 
-#define KVF_SLOTS       32u /* at most 64: they are bits of one word */
-#define KVF_SLOT_UNITS  128u
-#define KVF_SLOT_SUBS   16u                /* receivers in one segment */
-#define KVF_LANE_GROUP  8u                 /* lanes of one slice: what the CPU kernels interleave */
-#define KVF_UNIT_BYTES  (40u * 1024u)      /* of one lane in one unit, about */
-#define KVF_SLICE_BYTES (8u * 40u * 1024u) /* small units are put together up to this */
+#define KVF_SLOTS        32u /* at most 64: they are bits of one word */
+#define KVF_SLOT_UNITS   128u
+#define KVF_SLOT_SUBS    16u            /* receivers in one segment */
+#define KVF_LANE_GROUP   8u             /* lanes of one slice: what the CPU kernels interleave */
+#define KVF_UNIT_BYTES   (40u * 1024u)  /* of one lane in one unit, about */
+#define KVF_STREAM_BYTES (256u * 1024u) /* segments from here on are bulk: past the cache */
+#define KVF_SLICE_BYTES  (8u * 40u * 1024u) /* small units are put together up to this */
 
 struct kvf_leg;
 

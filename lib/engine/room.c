@@ -18,7 +18,7 @@
 #include "engine/internal.h"
 
 #define SWEEP_PER_ROUND 16384
-#define TIMERS_PER_TICK 256
+#define TIMERS_PER_TICK 64
 #define REAP_PER_ROUND  1024
 
 static uint64_t

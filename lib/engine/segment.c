@@ -388,7 +388,7 @@ kvf_segment_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot 
 		 slot->bytes < SEGMENT_BYTES);
 	slot->num_lanes = map->num_lanes;
 	slot->src_base = leg->src->ep->pool.base;
-	slot->flags = slot->bytes >= KVF_UNIT_BYTES ? KVF_COPY_STREAM : 0;
+	slot->flags = slot->bytes >= KVF_STREAM_BYTES ? KVF_COPY_STREAM : 0;
 	slot->chunk = leg->phase == KVF_PHASE_TOKENS ? leg->chunk : leg->final;
 	return true;
 }
