@@ -277,7 +277,8 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 	at = strstr(err.text, "heads=[");
 	if (at == NULL || sscanf(at, "heads=[%u,%u)", &lo, &hi) != 2 || lo >= hi || lo < first ||
 		hi > (uint32_t)first + count)
-		COMPLAIN(p, "missing heads are [%u,%u): %s", first, first + count, err.text);
+		COMPLAIN(p, "missing heads are [%u,%u): %s", first, (uint32_t)first + count,
+			err.text);
 }
 
 static bool
