@@ -212,10 +212,10 @@ perf_session_counters(const struct perf_session *s, struct perf_counters *c, str
 	}
 	c->runs = (uint64_t)json_integer_value(json_object_get(disp, "runs"));
 	c->segments = (uint64_t)json_integer_value(json_object_get(disp, "segments"));
-	if (hz > 0) {
-		c->copy_s /= hz;
-		c->busy_s /= hz;
-	}
 	json_decref(root);
+	if (hz <= 0)
+		return app_fail(err, KVF_E_PROTO, "the engine's status has no tsc_hz");
+	c->copy_s /= hz;
+	c->busy_s /= hz;
 	return 0;
 }

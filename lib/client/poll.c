@@ -9,17 +9,20 @@
 
 #include "base/err.h"
 #include "client/endpoint.h"
+#include "client/talk.h"
 #include "wire/deadline.h"
 
 #define REAP_MAX   256u /* completions looked at in one call: bounds its time */
 #define CHECK_EACH 10u  /* ms between looks at the socket */
+
+#define PACKETS_MAX 8u /* taken off the socket in one look: bounds its time */
 
 static void
 lose(struct kvf_endpoint *ep)
 {
 	uint32_t i;
 
-	ep->lost = true;
+	ep->state = KVF_EP_LOST;
 	for (i = 0; i < ep->rooms.fresh; i++) {
 		struct kvf_room *r = &ep->rooms.room[i];
 		struct kvf_err why;
@@ -37,7 +40,7 @@ kvf_ep_corrupt(struct kvf_endpoint *ep, const char *what, uint64_t value, uint64
 	if (ep->corrupt)
 		return;
 	ep->corrupt = true;
-	if (!ep->lost) {
+	if (ep->state == KVF_EP_UP) {
 		kvf_fail(&ep->lost_why, KVF_E_PROTO,
 			"the ring shared with kvferryd at path=%s was overwritten: %s=%" PRIu64
 			", limit=%" PRIu64,
@@ -67,8 +70,9 @@ apply(struct kvf_endpoint *ep, const struct kvf_cqe *cqe, const struct kvf_cq_te
 		return;
 	}
 	r = kvf_rooms_find(&ep->rooms, cqe->room);
-	if (r == NULL || r->seq != cqe->seq)
-		return; /* of an earlier use of this id: it is released here */
+	if (r == NULL || r->seq != cqe->seq || r->seq <= ep->seq_base)
+		return; /* of an earlier use of this id, which is released here; or never of a room
+			   that an engine before this one had */
 	if (cqe->status == KVF_FAILED) {
 		if (cqe->error == 0)
 			kvf_fail(&said, KVF_E_PROTO,
@@ -88,7 +92,7 @@ kvf_ep_reap(struct kvf_endpoint *ep)
 	const struct kvf_ring_view *v = &ep->ring;
 	uint32_t tail, n, i;
 
-	if (ep->corrupt)
+	if (ep->corrupt || !kvf_ep_connected(ep))
 		return;
 	tail = atomic_load_explicit(&v->hdr->cq_tail, memory_order_acquire);
 	n = tail - ep->cq_head;
@@ -116,27 +120,39 @@ kvf_ep_reap(struct kvf_endpoint *ep)
 	ep->cq_head += n;
 }
 
-/* true: the engine's end is closed. Whatever else it sent is not for this moment and dropped. */
+/* true: the engine's end is closed. What it said before goes to *said, if it was a reason; whatever
+ * else it sent is not for this moment and dropped. */
 static bool
-socket_closed(int sock)
+socket_closed(int sock, struct kvf_err *said)
 {
-	char byte;
-	ssize_t n;
+	uint8_t buf[sizeof(struct kvf_msg_refused)];
+	uint32_t i;
 
-	do
-		n = recv(sock, &byte, sizeof(byte), MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
-	return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+	for (i = 0; i < PACKETS_MAX; i++) {
+		int n = kvf_sock_recv(sock, buf, sizeof(buf), NULL, NULL, 0, NULL);
+
+		if (n == KVF_E_AGAIN)
+			return false;
+		if (n == 0 || n == KVF_E_SYS)
+			return true;
+		if (n == sizeof(buf) &&
+			kvf_msg_check_hdr(buf, sizeof(buf), NULL) == KVF_MSG_REFUSED)
+			kvf_talk_refused(buf, sizeof(buf), said);
+	}
+	return false;
 }
 
 void
 kvf_ep_check(struct kvf_endpoint *ep, bool now)
 {
+	struct kvf_err dropped = {0};
 	bool closed, stopped;
 	uint32_t i;
 
-	if (ep->closed)
+	if (!kvf_ep_connected(ep)) {
+		kvf_ep_reconnect(ep, now);
 		return;
+	}
 	if (!now) {
 		uint64_t ms = kvf_clock_ms(CLOCK_MONOTONIC_COARSE);
 
@@ -145,24 +161,30 @@ kvf_ep_check(struct kvf_endpoint *ep, bool now)
 		ep->checked_ms = ms;
 	}
 	stopped = atomic_load_explicit(&ep->ring.hdr->engine_stopped, memory_order_acquire) != 0;
-	closed = socket_closed(ep->sock);
-	if (!closed && (!stopped || ep->lost))
+	closed = socket_closed(ep->sock, &dropped);
+	if (!closed && (ep->state == KVF_EP_LOST || (!stopped && dropped.code == 0)))
 		return;
 	/* What the engine published before it went still counts: a room may have succeeded. */
 	for (i = 0; i < ep->ring.cq_entries; i += REAP_MAX)
 		kvf_ep_reap(ep);
-	if (!ep->lost) {
-		kvf_fail(&ep->lost_why, KVF_E_ENGINE_GONE, "kvferryd at path=%s is gone%s%s",
-			ep->path, ep->engine_said.code != 0 ? ", it said: " : "",
-			ep->engine_said.text);
+	if (ep->state == KVF_EP_UP) {
+		if (dropped.code != 0)
+			kvf_fail(&ep->lost_why, dropped.code,
+				"kvferryd at path=%s dropped this endpoint: %s: %s", ep->path,
+				kvf_error_name(dropped.code), dropped.text);
+		else
+			kvf_fail(&ep->lost_why, KVF_E_ENGINE_GONE,
+				"kvferryd at path=%s is gone%s%s", ep->path,
+				ep->engine_said.code != 0 ? ", it said: " : "",
+				ep->engine_said.text);
 		lose(ep);
 	}
 	if (!closed)
 		return;
-	ep->closed = true;
 	for (i = 0; i < ep->rooms.fresh; i++)
 		if (ep->rooms.room[i].used)
 			kvf_rooms_drain(&ep->rooms, &ep->rooms.room[i]);
+	kvf_ep_down(ep);
 }
 
 int
@@ -177,8 +199,10 @@ kvf_poll(struct kvf_endpoint *ep, struct kvf_event *events, int max)
 	if (!kvf_rooms_changed(&ep->rooms)) {
 		/* Only silence makes one ask whether the engine lives. */
 		kvf_ep_check(ep, false);
-		if (ep->closed && !kvf_rooms_changed(&ep->rooms))
+		if (!kvf_rooms_changed(&ep->rooms) && ep->poll_gone) {
+			ep->poll_gone = ep->wait_gone = false;
 			return KVF_E_ENGINE_GONE;
+		}
 	}
 	while (n < max && (r = kvf_rooms_pop(&ep->rooms)) != NULL) {
 		events[n++] = (struct kvf_event){
@@ -232,23 +256,31 @@ int
 kvf_wait(struct kvf_endpoint *ep, int timeout_ms)
 {
 	uint64_t deadline;
+	bool down;
 
 	if (ep == NULL || timeout_ms < 0)
 		return KVF_E_INVAL; /* no wait without a limit */
 	deadline = kvf_deadline((uint64_t)timeout_ms);
+	down = !kvf_ep_connected(ep);
 	for (;;) {
-		int rc;
+		int left, rc;
 
 		kvf_ep_reap(ep);
 		if (!kvf_rooms_changed(&ep->rooms))
 			kvf_ep_check(ep, false);
 		if (kvf_rooms_changed(&ep->rooms))
 			return 1;
-		if (ep->closed)
+		if (ep->wait_gone) {
+			/* Many do not look at what a wait returns, and poll: those hear it there.
+			 */
+			ep->wait_gone = false;
 			return KVF_E_ENGINE_GONE;
-		if (kvf_deadline_left(deadline) == 0)
+		}
+		left = kvf_deadline_left(deadline);
+		if (left == 0 || (down && ep->state == KVF_EP_UP))
 			return 0;
-		rc = sleep_once(ep, deadline);
+		rc = kvf_ep_connected(ep) ? sleep_once(ep, deadline)
+					  : kvf_ep_reconnect_sleep(ep, left);
 		if (rc < 0)
 			return rc;
 	}

@@ -8,14 +8,14 @@
 #include "wire/defaults.h"
 
 static int
-ask(const struct kvf_talk *t, uint8_t *buf, char **json, struct kvf_err *err)
+ask(struct kvf_talk *t, uint8_t *buf, char **json, struct kvf_err *err)
 {
 	const struct kvf_msg_hdr question = kvf_plain_msg(KVF_MSG_STATUS);
 	size_t text;
 	int rc;
 
-	rc = kvf_talk_ask(
-		t, &question, sizeof(question), -1, KVF_MSG_STATUS_TEXT, buf, NULL, 0, err);
+	kvf_talk_say(t, &question, sizeof(question), -1, err);
+	rc = kvf_talk_hear(t, KVF_MSG_STATUS_TEXT, buf, KVF_MSG_MAX, NULL, 0, err);
 	if (rc < 0)
 		return rc;
 	text = (size_t)rc - sizeof(struct kvf_msg_hdr);

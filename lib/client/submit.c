@@ -35,19 +35,13 @@ reclaim(struct kvf_endpoint *ep)
 	return 0;
 }
 
-static int
-gone(const struct kvf_endpoint *ep, struct kvf_err *err)
-{
-	return kvf_fail(err, KVF_E_ENGINE_GONE, "%s", ep->lost_why.text);
-}
-
 /* Room for one more entry? */
 static int
 sq_room(struct kvf_endpoint *ep, struct kvf_err *err)
 {
 	kvf_ep_check(ep, false);
-	if (ep->lost || reclaim(ep) != 0)
-		return gone(ep, err);
+	if (ep->state != KVF_EP_UP || reclaim(ep) != 0)
+		return kvf_ep_gone(ep, err);
 	if (ep->sq_tail - ep->sq_done >= ep->ring.sq_entries)
 		return kvf_fail(err, KVF_E_AGAIN,
 			"submission ring is full: waiting=%u, sq_entries=%u",
@@ -450,10 +444,10 @@ kvf_room_release(struct kvf_endpoint *ep, uint64_t room, struct kvf_err *err)
 		return kvf_fail(err, KVF_E_BUSY,
 			"room=%" PRIu64 " cannot be released yet: state=%s, drained=%d", room,
 			kvf_status_name(r->status), r->drained);
-	if (!ep->lost) {
+	/* Nobody is left to tell once the engine is lost; another one never heard of the room. */
+	if (ep->state == KVF_EP_UP && r->seq > ep->seq_base) {
 		int rc = sq_room(ep, err);
 
-		/* Nobody is left to tell once the engine is lost. */
 		if (rc != 0 && rc != KVF_E_ENGINE_GONE)
 			return rc;
 		if (rc == 0) {

@@ -23,12 +23,13 @@ kvf_talk_open(struct kvf_talk *t, const char *path, uint32_t timeout_ms, struct 
 	t->path = path;
 	t->timeout_ms = timeout_ms;
 	t->deadline = kvf_deadline(timeout_ms);
+	t->sent = 0;
 	t->sock = kvf_sock_connect(path, kvf_deadline_left(t->deadline), err);
 	return t->sock < 0 ? t->sock : 0;
 }
 
-static int
-refused(const void *packet, size_t len, struct kvf_err *err)
+int
+kvf_talk_refused(const void *packet, size_t len, struct kvf_err *err)
 {
 	struct kvf_msg_refused m;
 
@@ -58,23 +59,31 @@ explain(const struct kvf_talk *t, int rc, struct kvf_err *err)
 }
 
 int
-kvf_talk_ask(const struct kvf_talk *t, const void *packet, size_t len, int fd, uint16_t want,
-	void *buf, int *fds, uint32_t num_fds, struct kvf_err *err)
+kvf_talk_say(struct kvf_talk *t, const void *packet, size_t len, int fd, struct kvf_err *err)
+{
+	t->sent = kvf_sock_send(
+		t->sock, packet, len, &fd, fd >= 0, kvf_deadline_left(t->deadline), err);
+	if (t->sent == KVF_E_AGAIN)
+		t->sent = KVF_E_TIMEOUT;
+	return t->sent == KVF_E_TIMEOUT ? explain(t, t->sent, err) : t->sent;
+}
+
+int
+kvf_talk_hear(const struct kvf_talk *t, uint16_t want, void *buf, size_t cap, int *fds,
+	uint32_t num_fds, struct kvf_err *err)
 {
 	uint32_t got_fds = num_fds;
-	int rc, sent, type;
+	int rc, type;
 	uint32_t i;
 
-	sent = kvf_sock_send(
-		t->sock, packet, len, &fd, fd >= 0, kvf_deadline_left(t->deadline), err);
-	if (sent == KVF_E_TIMEOUT || sent == KVF_E_AGAIN)
-		return explain(t, sent, err);
+	if (t->sent == KVF_E_TIMEOUT)
+		return t->sent;
 	/* An engine that refuses at the door may close before it reads: sending fails then, but
 	 * its reason is there to be read. */
-	rc = kvf_sock_recv(t->sock, buf, KVF_MSG_MAX, fds, &got_fds,
-		sent == 0 ? kvf_deadline_left(t->deadline) : 0, sent == 0 ? err : NULL);
-	if (sent != 0 && rc < 0)
-		return sent;
+	rc = kvf_sock_recv(t->sock, buf, cap, fds, &got_fds,
+		t->sent == 0 ? kvf_deadline_left(t->deadline) : 0, t->sent == 0 ? err : NULL);
+	if (t->sent != 0 && rc < 0)
+		return t->sent;
 	if (rc <= 0)
 		return explain(t, rc, err);
 	type = kvf_msg_check_hdr(buf, (size_t)rc, err);
@@ -85,7 +94,7 @@ kvf_talk_ask(const struct kvf_talk *t, const void *packet, size_t len, int fd, u
 	if (type < 0)
 		return type;
 	if (type == KVF_MSG_REFUSED)
-		return refused(buf, (size_t)rc, err);
+		return kvf_talk_refused(buf, (size_t)rc, err);
 	return kvf_fail(err, KVF_E_PROTO,
 		"kvferryd answered with type=%d and fds=%u, expected type=%u and fds=%u", type,
 		got_fds, want, num_fds);

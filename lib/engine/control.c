@@ -34,6 +34,7 @@ struct kvf_conn {
 	gid_t gid;
 	uint64_t opened_ms;
 	bool closed; /* freed at the end of the round */
+	bool left;   /* ended by either side; its endpoint still drains */
 };
 
 /* epoll tags that are not connections */
@@ -125,14 +126,20 @@ kvf_control_init(struct kvf_engine *e, struct kvf_err *err)
 	return rc != 0 ? rc : listen_at(e, err);
 }
 
+/* A client takes the end of its connection for the proof that its pool is not touched any more: one
+ * with an endpoint stays open, unwatched, until that is true. */
 static void
 conn_close(struct kvf_engine *e, struct kvf_conn *c)
 {
-	if (c->closed)
+	if (c->closed || c->left)
 		return;
-	c->closed = true;
-	if (c->ep != NULL)
+	if (c->ep != NULL) {
+		c->left = true;
+		epoll_ctl(e->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 		kvf_registry_dead(e, c->ep);
+		return;
+	}
+	c->closed = true;
 	close(c->fd); /* leaves the epoll set by itself */
 	e->num_conns--;
 }
@@ -380,6 +387,7 @@ ep_gone(struct kvf_engine *e, struct kvf_ep *ep)
 	if (c == NULL)
 		return;
 	c->ep = NULL;
+	c->left = false;
 	if (bye) /* only now: nothing of the pool is mapped any more */
 		kvf_sock_send(c->fd, &done, sizeof(done), NULL, 0, 0, NULL);
 	conn_close(e, c);
@@ -469,7 +477,8 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 					on_accept(e);
 			} else if (tag == &tag_notes) {
 				on_notes(e);
-			} else if (!((struct kvf_conn *)tag)->closed) {
+			} else if (!((struct kvf_conn *)tag)->closed &&
+				   !((struct kvf_conn *)tag)->left) {
 				on_readable(e, tag);
 			}
 		}

@@ -21,6 +21,9 @@
 #define TICK_US          1000
 #define SLICES_PER_ROUND 1
 #define STOP_FLUSH_MS    1000
+#define PUBLISH_PER_TURN 1024
+#define STALL_MS         20  /* the engine did not run for longer than it meant to sleep */
+#define STALL_GRACE_MS   100 /* then what waits in the rings is read before deadlines are judged */
 
 void
 kvf_part_touch(struct kvf_dispatcher *d, struct kvf_part *p)
@@ -107,7 +110,8 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 					   (p->clipped ? KVF_CQE_CLIPPED : 0)),
 		};
 
-		if (!cq_put(d, ep, head, &cqe, p->room->err.text))
+		if (ep->cq_tail - before == PUBLISH_PER_TURN ||
+			!cq_put(d, ep, head, &cqe, p->room->err.text))
 			break;
 		ep->dirty_head = p->dirty_next;
 		if (ep->dirty_head == NULL)
@@ -150,6 +154,7 @@ bury(struct kvf_dispatcher *d)
 {
 	uint32_t i = 0;
 
+	d->unburied = false;
 	while (i < d->num_eps) {
 		struct kvf_note note = {.type = NOTE_EP_GONE, .ep = d->eps[i]};
 
@@ -220,9 +225,12 @@ anything_waits(struct kvf_dispatcher *d)
 	return false;
 }
 
-static void
+/* Returns the time until when it might have slept. */
+static uint64_t
 sleep_for_work(struct kvf_dispatcher *d)
 {
+	int ms = d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS;
+	uint64_t until = rte_rdtsc() + d->hz / 1000 * (uint64_t)ms;
 	struct epoll_event events[8];
 
 	set_sleeping(d, 1);
@@ -231,10 +239,10 @@ sleep_for_work(struct kvf_dispatcher *d)
 	if (!anything_waits(d)) {
 		kvf_count(&d->totals.sleeps, 1);
 		/* Edge-triggered: every ring counts, and nobody has to read it. */
-		(void)epoll_wait(d->engine->bells_fd, events, 8,
-			d->num_rooms != 0 ? SLEEP_OPEN_MS : SLEEP_EMPTY_MS);
+		(void)epoll_wait(d->engine->bells_fd, events, 8, ms);
 	}
 	set_sleeping(d, 0);
+	return until;
 }
 
 static void
@@ -293,12 +301,19 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	*at_rest = false;
 	if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 		take_notes(d);
+		d->unburied = true; /* it may be a second to the next tick */
+	}
+	if (d->unburied) {
+		bury(d);
 		worked = true;
-		bury(d); /* it may be a second to the next tick */
 	}
 	for (i = 0; i < d->num_eps; i++)
 		if (!d->eps[i]->dead && !d->eps[i]->faulted)
 			worked |= kvf_intake_poll(d, d->eps[i]);
+	for (i = 0; i < d->num_eps; i++)
+		if (d->eps[i]->dead)
+			worked |= kvf_room_ep_reap(d, d->eps[i]);
+	worked |= kvf_link_tell(d);
 	worked |= kvf_transfer_plan(d);
 	worked |= kvf_copier_step(d->copier, SLICES_PER_ROUND);
 	/* Completions before deadlines: what is done is never judged late. */
@@ -307,6 +322,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	if (tick) {
 		d->next_tick = now + d->hz / 1000000 * TICK_US;
 		show_memory(d);
+		kvf_rooms_expire(d);
 		for (i = 0; i < d->num_eps; i++)
 			if (!d->eps[i]->dead)
 				kvf_room_timers(d, d->eps[i]);
@@ -320,23 +336,41 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	return worked;
 }
 
+/*
+ * Who was stopped, or kept from running, finds all deadlines passed and in the rings what came in
+ * time. That is read first: deadlines wait for a moment, once, so that an engine that is late every
+ * time still judges.
+ */
+static void
+after_a_stall(struct kvf_dispatcher *d, uint64_t now, uint64_t expected, bool *held)
+{
+	if (now > expected + d->hz / 1000 * STALL_MS && !*held) {
+		d->next_tick = now + d->hz / 1000 * STALL_GRACE_MS;
+		*held = true;
+	} else if (now >= d->next_tick) {
+		*held = false;
+	}
+}
+
 int
 kvf_dispatcher_main(void *arg)
 {
 	struct kvf_dispatcher *d = arg;
-	uint64_t spin, idle_since;
+	uint64_t spin, idle_since, expected;
 	struct kvf_note note = {.type = NOTE_STOPPED};
-	bool worked = false, at_rest = false;
+	bool worked = false, at_rest = false, held = false;
 	uint32_t i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
-	d->now = idle_since = rte_rdtsc();
+	d->now = idle_since = expected = rte_rdtsc();
 	while (!at_rest) {
 		uint64_t now = rte_rdtsc();
 
 		if (worked)
 			kvf_count(&d->copier->counters.busy_cycles, (int64_t)(now - d->now));
+		after_a_stall(d, now, expected, &held);
+		expected = now;
 		worked = kvf_dispatcher_step(d, now, &at_rest);
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
@@ -344,7 +378,7 @@ kvf_dispatcher_main(void *arg)
 			rte_pause();
 		} else {
 			show_memory(d);
-			sleep_for_work(d);
+			expected = sleep_for_work(d);
 			idle_since = rte_rdtsc();
 		}
 	}

@@ -115,7 +115,7 @@ struct kvf_ep {
 	struct kvf_intake intake;
 	uint32_t num_parts;     /* not released */
 	struct kvf_part *parts; /* all that still refer to this endpoint */
-	struct kvf_part *timer; /* where the deadline scan goes on */
+	struct kvf_part *timer; /* where the deadline scan goes on; dead: whose room fails next */
 	struct kvf_part *dirty_head, *dirty_tail;
 	struct kvf_err event; /* about the endpoint itself, to be published */
 	uint32_t
@@ -195,6 +195,7 @@ struct kvf_leg {
 	struct kvf_chunk *chunk; /* being planned; NULL: waiting for the next one */
 	struct kvf_chunk *final; /* set once the final chunk was planned */
 	uint32_t map;            /* of the pair, being planned */
+	uint32_t widest;         /* bytes of a row in its widest lane */
 	uint8_t phase;           /* enum kvf_phase */
 	bool iterating;
 	bool planned; /* everything of the phase is in slots or done */
@@ -218,14 +219,15 @@ struct kvf_link_slot {
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link; /* NULL: wanted or refused */
 	struct kvf_err refusal;
-	struct kvf_room *waiters; /* by room->wait_next */
-	uint32_t refs;            /* rooms that use it */
-	bool stale;               /* a member left: freed with the last room */
+	struct kvf_room *rooms;    /* that use it, by room->link_next */
+	struct kvf_room *unlinked; /* from here on they have not heard of it yet */
+	uint32_t refs;             /* how many rooms */
+	bool stale;                /* a member left: freed with the last room */
 };
 
 struct kvf_room {
 	struct kvf_room *hash_next;
-	struct kvf_room *wait_next;
+	struct kvf_room *link_next, *link_prev;
 	uint64_t id;
 	uint64_t key;
 	uint64_t total;
@@ -237,7 +239,9 @@ struct kvf_room {
 	struct kvf_link_slot *link;
 	uint32_t num_send, num_recv; /* parts that joined */
 	uint32_t unreleased;
-	bool waiting_link;
+	bool lingering;        /* over and released, kept for members that are late */
+	uint64_t linger_until; /* TSC */
+	struct kvf_room *linger_next, *linger_prev;
 	struct kvf_err err; /* first root cause; code 0: not failed */
 };
 
@@ -293,10 +297,14 @@ struct kvf_dispatcher {
 	uint32_t num_eps;
 	struct kvf_room *buckets[KVF_ROOM_BUCKETS];
 	uint64_t hash_seed; /* nobody outside can choose ids that share a bucket */
-	uint32_t num_rooms;
+	uint32_t num_rooms; /* without those that linger */
+	struct kvf_room *linger_head, *linger_tail; /* by time */
+	uint32_t num_lingering;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
 	struct kvf_link_slot *links;
+	bool untold;         /* some link has rooms that have not heard of it */
+	bool unburied;       /* dead endpoints can be buried further at once */
 	uint64_t free_slots; /* bits */
 	uint64_t now;        /* TSC of this round */
 	uint64_t hz;
@@ -401,13 +409,26 @@ void kvf_part_status(struct kvf_dispatcher *d, struct kvf_part *part, uint8_t st
 void kvf_part_try_drain(struct kvf_dispatcher *d, struct kvf_part *part);
 void kvf_part_linked(struct kvf_dispatcher *d, struct kvf_part *part);
 bool kvf_sweep(struct kvf_dispatcher *d);
+void kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room);
+struct kvf_room **kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id);
 void kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep);
 void kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep);
+/* Fails the rooms of a dead endpoint, so many at a time; true if there were any. */
+bool kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
+
+/* linger.c */
+void kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room); /* the last part is released */
+void kvf_linger_end(struct kvf_dispatcher *d, struct kvf_room *room); /* it is joined, or freed */
+void kvf_rooms_expire(struct kvf_dispatcher *d);
+/* If no member of the group is left, whoever comes next under its name knows nothing of its rooms.
+ */
+void kvf_linger_end_all(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 
 /* links.c: the dispatcher's side of links */
 void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
+bool kvf_link_tell(struct kvf_dispatcher *d); /* rooms that waited for a link, so many at a time */
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
 
@@ -433,6 +454,13 @@ kvf_count(_Atomic uint64_t *counter, int64_t n)
 	atomic_store_explicit(counter,
 		atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)n,
 		memory_order_relaxed);
+}
+
+static inline void
+kvf_count_room(struct kvf_dispatcher *d, int n)
+{
+	d->num_rooms += (uint32_t)n;
+	kvf_count(&d->totals.rooms_open, n);
 }
 
 #endif

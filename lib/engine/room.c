@@ -19,6 +19,7 @@
 
 #define SWEEP_PER_ROUND 16384
 #define TIMERS_PER_TICK 256
+#define REAP_PER_ROUND  1024
 
 static uint64_t
 mix(uint64_t x)
@@ -29,8 +30,8 @@ mix(uint64_t x)
 	return x;
 }
 
-static struct kvf_room **
-bucket(struct kvf_dispatcher *d, uint64_t id)
+struct kvf_room **
+kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id)
 {
 	return &d->buckets[mix(mix(id ^ d->hash_seed) + d->hash_seed) % KVF_ROOM_BUCKETS];
 }
@@ -41,7 +42,7 @@ part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64
 {
 	struct kvf_room *r;
 
-	for (r = *bucket(d, id); r != NULL; r = r->hash_next) {
+	for (r = *kvf_room_bucket(d, id); r != NULL; r = r->hash_next) {
 		struct kvf_part **parts = ep->role == KVF_PREFILL ? r->send_parts : r->recv_parts;
 		const struct kvf_ep_group *g = ep->role == KVF_PREFILL ? r->prefill : r->decode;
 		struct kvf_part *p;
@@ -77,11 +78,19 @@ joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe
 static struct kvf_room *
 room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
 {
-	struct kvf_room **at;
+	struct kvf_room **at, *over = NULL;
 
-	for (at = bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next)
-		if (joinable(*at, ep, sqe))
+	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
+		if (!joinable(*at, ep, sqe))
+			continue;
+		if (!(*at)->lingering)
 			return *at;
+		over = *at;
+	}
+	/* Everybody else released the last use; whoever already waits in a new one is joined there.
+	 */
+	if (over != NULL)
+		return over;
 	*at = kvf_slab_alloc(&d->slab, sizeof(struct kvf_room));
 	if (*at == NULL)
 		return NULL;
@@ -90,8 +99,7 @@ room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe
 	(*at)->key = sqe->key;
 	(*at)->total = sqe->total;
 	(*at)->last_progress = d->now;
-	d->num_rooms++;
-	kvf_count(&d->totals.rooms_open, 1);
+	kvf_count_room(d, 1);
 	return *at;
 }
 
@@ -150,13 +158,15 @@ side_close(struct kvf_dispatcher *d, struct kvf_ep_group *g, struct kvf_part **p
 }
 
 /* Every part is released and drained: nothing can refer to the room. */
-static void
-room_free(struct kvf_dispatcher *d, struct kvf_room *room)
+void
+kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room)
 {
 	struct kvf_room **at;
 	uint32_t i;
 
-	for (at = bucket(d, room->id); *at != room;)
+	if (room->lingering)
+		kvf_linger_end(d, room);
+	for (at = kvf_room_bucket(d, room->id); *at != room;)
 		at = &(*at)->hash_next;
 	*at = room->hash_next;
 	for (i = 0; room->send_parts != NULL && i < room->prefill->size; i++)
@@ -166,8 +176,7 @@ room_free(struct kvf_dispatcher *d, struct kvf_room *room)
 	side_close(d, room->prefill, room->send_parts);
 	side_close(d, room->decode, room->recv_parts);
 	kvf_slab_free(&d->slab, room, sizeof(*room));
-	d->num_rooms--;
-	kvf_count(&d->totals.rooms_open, -1);
+	kvf_count_room(d, -1);
 }
 
 static bool
@@ -388,10 +397,12 @@ join(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_sqe *sqe, str
 				 send ? &room->send_parts : &room->recv_parts, ep->group)) {
 		kvf_slab_free(&d->slab, p, sizeof(*p));
 		if (room->unreleased == 0 && room->num_send + room->num_recv == 0)
-			room_free(d, room);
+			kvf_room_free(d, room);
 		kvf_fail(err, KVF_E_NOMEM, "no memory for room=%" PRIu64, sqe->room);
 		return NULL;
 	}
+	if (room->lingering)
+		kvf_linger_end(d, room);
 	memset(p, 0, sizeof(*p));
 	p->room = room;
 	p->ep = ep;
@@ -446,12 +457,20 @@ post_send(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in, st
 
 	if (in->err.code != 0 || ended(p))
 		return;
+	/* Chunks of no token cost nothing but this. */
+	if (sizeof(*c) > d->engine->cfg.max_request_bytes - ep->request_bytes) {
+		kvf_fail(&in->err, KVF_E_QUOTA,
+			"a chunk of %s needs %zu bytes, in use=%" PRIu64 " limit=%" PRIu64,
+			ep->name, sizeof(*c), ep->request_bytes, d->engine->cfg.max_request_bytes);
+		return;
+	}
 	c = kvf_slab_alloc(&d->slab, sizeof(*c));
 	if (c == NULL) {
 		kvf_fail(&in->err, KVF_E_NOMEM, "no memory for a chunk");
 		return;
 	}
 	memset(c, 0, sizeof(*c));
+	ep->request_bytes += sizeof(*c);
 	c->start = sqe->start;
 	c->tokens = sqe->tokens;
 	c->final = sqe->start + sqe->tokens == sqe->total;
@@ -513,7 +532,9 @@ kvf_room_post(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in
 		return;
 	}
 	room = p->room;
-	room->last_progress = d->now;
+	/* A chunk of no token is no progress: it could be posted for ever. */
+	if (fresh || sqe->tokens != 0)
+		room->last_progress = d->now;
 	if (sqe->op == KVF_OP_RECV)
 		post_recv(ep, in, p);
 	else
@@ -595,7 +616,7 @@ release(struct kvf_dispatcher *d, struct kvf_part *p)
 	p->released = true;
 	p->ep->num_parts--;
 	if (--room->unreleased == 0)
-		room_free(d, room);
+		kvf_room_over(d, room);
 }
 
 void
@@ -638,43 +659,63 @@ kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	ep->timer = p;
 }
 
+/* Rooms whose link counts on it but that have not heard from it yet; its own ones are reaped. */
 void
 kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep)
 {
-	struct kvf_room *room, *next;
-	struct kvf_part *p;
-	uint32_t i;
+	struct kvf_link_slot *slot;
+	struct kvf_room *room;
 
-	for (p = ep->parts; p != NULL; p = p->ep_next)
-		if (!p->released && !ended(p))
-			kvf_room_fail(d, p->room, ep, KVF_E_PEER_DIED,
-				"the endpoint's process pid=%d closed its connection or died",
-				(int)ep->pid);
-	/* Rooms whose link counts on it but that have not heard from it yet. */
-	for (i = 0; i < KVF_ROOM_BUCKETS; i++)
-		for (room = d->buckets[i]; room != NULL; room = next) {
+	ep->timer = ep->parts;
+	for (slot = d->links; slot != NULL; slot = slot->next) {
+		if (slot->link == NULL || (slot->prefill != ep->group && slot->decode != ep->group))
+			continue;
+		for (room = slot->rooms; room != NULL; room = room->link_next) {
 			struct kvf_part **parts =
 				ep->role == KVF_PREFILL ? room->send_parts : room->recv_parts;
 
-			next = room->hash_next;
-			if (room->link != NULL && room->link->link != NULL && room->err.code == 0 &&
-				(room->prefill == ep->group || room->decode == ep->group) &&
-				parts[ep->rank] == NULL)
+			if (room->err.code == 0 && parts[ep->rank] == NULL)
 				kvf_room_fail(d, room, ep, KVF_E_PEER_DIED,
 					"the endpoint's process pid=%d died before it joined",
 					(int)ep->pid);
 		}
+	}
+}
+
+bool
+kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	uint32_t n;
+
+	for (n = 0; n < REAP_PER_ROUND && ep->timer != NULL; n++) {
+		struct kvf_part *p = ep->timer;
+
+		ep->timer = p->ep_next;
+		if (!p->released && !ended(p))
+			kvf_room_fail(d, p->room, ep, KVF_E_PEER_DIED,
+				"the endpoint's process pid=%d closed its connection or died",
+				(int)ep->pid);
+	}
+	if (n != 0 && ep->timer == NULL)
+		d->unburied = true;
+	return n != 0;
 }
 
 bool
 kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep)
 {
 	struct kvf_part *p;
+	uint32_t n;
 
-	for (p = ep->parts; p != NULL; p = p->ep_next)
+	if (ep->timer != NULL)
+		return false;
+	for (n = 0; (p = ep->parts) != NULL; n++) {
 		if (!p->released && !p->drained)
 			return false;
-	while ((p = ep->parts) != NULL) {
+		if (n == REAP_PER_ROUND) {
+			d->unburied = true;
+			return false;
+		}
 		ep->parts = p->ep_next;
 		if (ep->parts != NULL)
 			ep->parts->ep_prev = NULL;
@@ -686,7 +727,8 @@ kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep)
 		p->released = true;
 		p->ep = NULL;
 		if (--p->room->unreleased == 0)
-			room_free(d, p->room);
+			kvf_room_over(d, p->room);
 	}
+	kvf_linger_end_all(d, ep->group);
 	return true;
 }

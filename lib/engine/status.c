@@ -8,6 +8,8 @@
 
 #include <jansson.h>
 
+#include <rte_cycles.h>
+
 #include "engine/internal.h"
 
 #define MAX_TEXT (KVF_MSG_MAX - 4096u)
@@ -93,12 +95,13 @@ kvf_status_json(struct kvf_engine *e)
 		json_array_append_new(eps, endpoint_json(e->eps[i]));
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - e->started_ns;
-	root = json_pack("{s:i, s:I, s:f, s:s, s:{s:s, s:s}, s:o, s:{s:I, s:I, s:I}, s:o, s:o}",
-		"pid", (int)getpid(), "generation", (json_int_t)e->generation, "uptime_s",
+	root = json_pack(
+		"{s:i, s:I, s:f, s:s, s:{s:s, s:s}, s:o, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "pid",
+		(int)getpid(), "generation", (json_int_t)e->generation, "uptime_s",
 		(double)ns / 1e9, "socket", e->socket_path, "driver", "name", e->ops->name,
 		"detail", e->caps.detail, "lcores", lcores, "rooms", "open", get(&t->rooms_open),
 		"success", get(&t->rooms_success), "failed", get(&t->rooms_failed), "dispatcher",
-		dispatcher_json(t), "endpoints", eps);
+		dispatcher_json(t), "tsc_hz", (json_int_t)rte_get_tsc_hz(), "endpoints", eps);
 	if (root == NULL)
 		return NULL;
 	text = json_dumps(root, JSON_COMPACT);

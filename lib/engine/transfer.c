@@ -28,9 +28,8 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	d->run_tail = leg;
 }
 
-/* From anywhere: when many rooms fail at once, many legs leave a long queue. */
 static void
-unqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
+remove_queued(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	if (leg->queue_prev != NULL)
 		leg->queue_prev->queue_next = leg->queue_next;
@@ -131,7 +130,7 @@ kvf_legs_free(struct kvf_dispatcher *d, struct kvf_part *part)
 	for (leg = part->legs; leg != NULL; leg = next) {
 		next = leg->src_next;
 		if (leg->queued)
-			unqueue(d, leg);
+			remove_queued(d, leg);
 		kvf_slab_free(&d->slab, leg, sizeof(*leg));
 	}
 	part->legs = NULL;
@@ -141,6 +140,8 @@ void
 kvf_chunk_free(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_chunk *chunk)
 {
 	kvf_lists_free(d, ep, &chunk->lists);
+	if (ep != NULL)
+		ep->request_bytes -= sizeof(*chunk);
 	kvf_slab_free(&d->slab, chunk, sizeof(*chunk));
 }
 
@@ -221,7 +222,7 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 		struct kvf_slot *slot = &d->copy->slots[index];
 		struct kvf_leg *leg = d->run_head;
 
-		unqueue(d, leg);
+		remove_queued(d, leg);
 		worked = true;
 		/* Since it was queued, a segment of another leg's may have taken it along. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
@@ -236,6 +237,8 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
 			phase_done(d, leg);
+		} else {
+			kvf_leg_wake(d, leg);
 		}
 	}
 	return worked;

@@ -203,8 +203,8 @@ peer_close(struct peer *p)
 	memset(p, 0, sizeof(*p));
 }
 
-/* Pages of a band are dealt out rank by rank, one more to the first ranks where they do not come out
- * even. */
+/* Pages of a band are dealt out rank by rank, one more to the first ranks where they do not come
+ * out even. */
 static bool
 in_band(const struct kvf_sharding *sh, uint64_t pos, uint64_t total)
 {
@@ -253,8 +253,7 @@ peer_span(const struct kvf_sharding *sh, uint32_t page_tokens, uint64_t from, ui
 }
 
 uint32_t
-peer_list_pages(
-	const struct peer *p, uint32_t list, uint64_t from, uint64_t to, uint64_t total)
+peer_list_pages(const struct peer *p, uint32_t list, uint64_t from, uint64_t to, uint64_t total)
 {
 	uint32_t i, n, most = 0;
 
@@ -495,23 +494,34 @@ peer_check(const struct peer *p)
 	return bad;
 }
 
+static void
+take_events(struct peer *p)
+{
+	struct kvf_event ev[16];
+	int n, i;
+
+	while ((n = kvf_poll(p->ep, ev, 16)) > 0)
+		for (i = 0; i < n; i++)
+			p->clipped |= ev[i].clipped != 0;
+}
+
 int
 peer_wait(struct peer *p, uint64_t room, int ms)
 {
 	struct timespec t0, t;
-	struct kvf_event ev[16];
 
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	for (;;) {
-		int st, left, n = kvf_poll(p->ep, ev, 16), i;
+		int st, left;
 
-		for (i = 0; i < n; i++)
-			p->clipped |= ev[i].clipped != 0;
+		take_events(p);
 		st = kvf_room_status(p->ep, room);
 		if (st < 0)
 			return st;
-		if ((st == KVF_FAILED || st == KVF_SUCCESS) && kvf_room_drained(p->ep, room) == 1)
+		if ((st == KVF_FAILED || st == KVF_SUCCESS) && kvf_room_drained(p->ep, room) == 1) {
+			take_events(p); /* what came in between */
 			return st;
+		}
 		clock_gettime(CLOCK_MONOTONIC, &t);
 		left = ms -
 		       (int)((t.tv_sec - t0.tv_sec) * 1000 + (t.tv_nsec - t0.tv_nsec) / 1000000);

@@ -358,6 +358,7 @@ bool
 e2e_engine_start(struct e2e_engine *e, const char *const *args)
 {
 	const char *argv[MAX_ARGS] = {E2E_KVFERRYD, "--socket", e->socket};
+	struct kvf_err err = {0};
 	uint64_t since = 0;
 	static int n;
 	int argc = 3;
@@ -376,7 +377,7 @@ e2e_engine_start(struct e2e_engine *e, const char *const *args)
 		char *json = NULL;
 
 		/* Asked for its pid: nobody else may answer at this path. */
-		if (kvf_engine_status(e->socket, 1000, &json, NULL) == 0) {
+		if (kvf_engine_status(e->socket, 1000, &json, &err) == 0) {
 			char want[40];
 			bool mine;
 
@@ -385,11 +386,13 @@ e2e_engine_start(struct e2e_engine *e, const char *const *args)
 			free(json);
 			if (mine)
 				return true;
+			snprintf(err.text, sizeof(err.text), "somebody else's status");
 		}
 		if (e2e_wait(&e->process, 0))
 			break;
 	} while (e2e_again(&since, E2E_START_MS));
 	suite_check_eq(e->process.status, 0, "kvferryd serves", __FILE__, __LINE__);
+	printf("        the last answer at its socket: %s\n", err.text);
 	e2e_kill(&e->process);
 	show_log(e);
 	return false;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One combination of everything in which a prefill and a decode group can differ, drawn from a seed and
- * an index; and what each of its endpoints declares and posts.
+ * One combination of everything in which a prefill and a decode group can differ, drawn from a seed
+ * and an index; and what each of its endpoints declares and posts.
  *
- * A group is a grid: pp stages, in each tp places that share out the heads, in each of those dcp places
- * that share out the positions; endpoint ranks stand in it in random order.
+ * A group is a grid: pp stages, in each tp places that share out the heads, in each of those dcp
+ * places that share out the positions; endpoint ranks stand in it in random order.
  */
 #ifndef KVF_TESTS_COMBO_H
 #define KVF_TESTS_COMBO_H
@@ -113,11 +113,11 @@ struct combo {
 	const struct model *model;
 	uint32_t layers, first_layer, layer_step;
 	uint32_t draft_layers;
-	bool twice;         /* two entries per layer and kind */
-	bool fresh_pages;   /* source pages are never used by two chunks */
-	uint32_t parts;     /* bits of what_list */
-	uint32_t order;     /* of postings: grants first, sends first, mixed */
-	bool leave_open;    /* endpoints leave without releasing their rooms */
+	bool twice;       /* two entries per layer and kind */
+	bool fresh_pages; /* source pages are never used by two chunks */
+	uint32_t parts;   /* bits of what_list */
+	uint32_t order;   /* of postings: grants first, sends first, mixed */
+	bool leave_open;  /* endpoints leave without releasing their rooms */
 	enum harm harm;
 	uint32_t hurt_layer, hurt_kind, hurt_place; /* index of a layer; head place or shard */
 	struct side_draw side[2];
@@ -160,11 +160,12 @@ void combo_print(const struct combo *c);
 
 uint32_t combo_layer(const struct combo *c, uint32_t index);
 bool combo_has_kv(const struct combo *c, uint32_t index);
-/* Kind of the buffer of HARM_LAYER and the like. */
+/* The buffer of HARM_LAYER and the like. */
 uint32_t combo_hurt_kind(const struct combo *c);
+uint32_t combo_hurt_bytes(const struct combo *c);
 /* Position of a rank: stage, place among the heads, place among the positions. */
-void combo_place(
-	const struct combo *c, enum side side, uint32_t rank, uint32_t *stage, uint32_t *t, uint32_t *d);
+void combo_place(const struct combo *c, enum side side, uint32_t rank, uint32_t *stage, uint32_t *t,
+	uint32_t *d);
 /* Heads [*first, *first + *count) of `heads` that place t of tp holds. */
 void combo_heads(uint32_t heads, uint32_t tp, uint32_t t, uint16_t *first, uint16_t *count);
 
@@ -178,8 +179,8 @@ struct venue {
 	uint64_t bytes; /* that it said to have copied so far */
 };
 
-/* Opens all endpoints, posts, waits, checks every byte of every pool and how many were copied; true if all
- * was as it should be. */
+/* Opens all endpoints, posts, waits, checks every byte of every pool and how many were copied; true
+ * if all was as it should be. */
 bool combo_play(struct combo *c, struct venue *v);
 
 #endif

@@ -32,8 +32,8 @@ static const struct model models[] = {
 	{"odd index", FAM_INDEX, 1, {20, 6, 4}, true},
 };
 
-static const uint8_t dcp_pairs[][2] = {{8, 1}, {2, 4}, {4, 6}, {8, 8}, {1, 8}, {1, 2}, {1, 4}, {4, 1},
-	{16, 1}, {1, 16}, {3, 5}, {6, 4}, {4, 8}, {16, 12}, {5, 5}, {2, 3}};
+static const uint8_t dcp_pairs[][2] = {{8, 1}, {2, 4}, {4, 6}, {8, 8}, {1, 8}, {1, 2}, {1, 4},
+	{4, 1}, {16, 1}, {1, 16}, {3, 5}, {6, 4}, {4, 8}, {16, 12}, {5, 5}, {2, 3}};
 
 static uint32_t
 below(struct combo *c, uint32_t n)
@@ -73,7 +73,8 @@ draw_grid(struct combo *c)
 		uint32_t pair = below(c, LEN(dcp_pairs));
 
 		for (i = 0; i < 2; i++)
-			c->side[i].dcp = chance(c, 60) || i == 1 ? dcp_pairs[pair][i] : 1 + below(c, 16);
+			c->side[i].dcp =
+				chance(c, 60) || i == 1 ? dcp_pairs[pair][i] : 1 + below(c, 16);
 	}
 	for (i = 0; i < 2; i++) {
 		struct side_draw *s = &c->side[i];
@@ -105,7 +106,7 @@ draw_side(struct combo *c, enum side i)
 		s->interleave = s->page * (1 + below(c, 2));
 	else
 		s->interleave = PICK(c, ((const uint32_t[]){1, 1, 1, s->page, s->page, 3, 7,
-					       s->page + 1, 2 * s->page, 2}));
+						s->page + 1, 2 * s->page, 2}));
 	for (k = 1; k < s->pp; k++)
 		s->cut[k] = c->layers * k / s->pp;
 	/* Uneven on purpose, each stage keeping at least one layer. */
@@ -181,11 +182,13 @@ draw_split(struct combo *c, struct room_draw *r, uint32_t rank, uint64_t start)
 
 	r->bound[rank][0] = start;
 	for (k = 1; k < n; k++) {
-		uint64_t next = at + (at < r->total ? suite_range(&c->rand, 0, r->total - at) / 2 : 0);
+		uint64_t next =
+			at + (at < r->total ? suite_range(&c->rand, 0, r->total - at) / 2 : 0);
 
 		if (aligned)
 			next = (next + unit - 1) / unit * unit;
-		/* An empty chunk may come first, to join early; the one that ends the prompt is the last. */
+		/* An empty chunk may come first, to join early; the one that ends the prompt is the
+		 * last. */
 		if ((next == at && k > 1) || next >= r->total)
 			break;
 		r->bound[rank][k] = at = next;
@@ -207,7 +210,8 @@ draw_room(struct combo *c, struct room_draw *r, uint64_t longest)
 	r->named = chance(c, 50);
 	switch (below(c, 8)) {
 	case 0:
-		r->total = below(c, s->dcp + d->dcp + 2); /* fewer tokens than ranks, or none at all */
+		r->total =
+			below(c, s->dcp + d->dcp + 2); /* fewer tokens than ranks, or none at all */
 		break;
 	case 1:
 		r->total = virt * (1 + below(c, 3)); /* ends with a page */
@@ -222,7 +226,8 @@ draw_room(struct combo *c, struct room_draw *r, uint64_t longest)
 		r->total = 1;
 	most = chance(c, 45) ? r->total / virt : 0;
 	for (k = 0; k < d->n; k++) {
-		r->prefix[k] = k == 0 || mixed ? suite_range(&c->rand, 0, most) * virt : r->prefix[0];
+		r->prefix[k] =
+			k == 0 || mixed ? suite_range(&c->rand, 0, most) * virt : r->prefix[0];
 		if (k == 0 && most > 0 && chance(c, 30))
 			r->prefix[k] = most * virt;
 	}
@@ -362,7 +367,8 @@ print_side(const struct combo *c, enum side i)
 		s->band ? "band" : "dcp", s->dcp, s->tp, s->pp);
 	for (k = 1; k < s->pp; k++)
 		printf("%u,", s->cut[k]);
-	printf(" interleave=%u page=%u layout=%s/%s/%s%s%s%s%s%s exact=%ux%u clip=%ux%u ring=%ux%u}",
+	printf(" interleave=%u page=%u layout=%s/%s/%s%s%s%s%s%s exact=%ux%u clip=%ux%u "
+	       "ring=%ux%u}",
 		s->interleave, s->page, layouts[s->layout], layouts[s->index_layout],
 		layouts[s->state_layout], s->own_draft_list ? " own-draft-list" : "",
 		s->split_twice ? " split" : "", s->reverse ? " reversed" : "",
@@ -375,7 +381,8 @@ combo_print(const struct combo *c)
 {
 	uint32_t i, k;
 
-	printf("        KVF_TEST_SEED=%" PRIu64 " KVF_MATRIX_%s=%u: model=%s layers=%u from=%u step=%u "
+	printf("        KVF_TEST_SEED=%" PRIu64
+	       " KVF_MATRIX_%s=%u: model=%s layers=%u from=%u step=%u "
 	       "draft=%u%s%s parts=%#x order=%u harm=%u hurt=%u,%u,%u",
 		c->seed, c->harm != HARM_NONE ? "REFUSAL" : "INDEX", c->index, c->model->name,
 		c->layers, c->first_layer, c->layer_step, c->draft_layers, c->twice ? " twice" : "",
@@ -386,7 +393,8 @@ combo_print(const struct combo *c)
 	for (i = 0; i < c->num_rooms; i++) {
 		const struct room_draw *r = &c->room[i];
 
-		printf(" room{total=%" PRIu64 " prefix=%" PRIu64 " chunks=", r->total, r->prefix[0]);
+		printf(" room{total=%" PRIu64 " prefix=%" PRIu64 " chunks=", r->total,
+			r->prefix[0]);
 		for (k = 0; k <= r->chunks[0]; k++)
 			printf("%" PRIu64 ",", r->bound[0][k]);
 		printf("}");

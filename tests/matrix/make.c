@@ -31,8 +31,8 @@ combo_has_kv(const struct combo *c, uint32_t index)
 }
 
 void
-combo_place(
-	const struct combo *c, enum side side, uint32_t rank, uint32_t *stage, uint32_t *t, uint32_t *d)
+combo_place(const struct combo *c, enum side side, uint32_t rank, uint32_t *stage, uint32_t *t,
+	uint32_t *d)
 {
 	const struct side_draw *s = &c->side[side];
 	uint32_t at = s->place[rank];
@@ -80,6 +80,15 @@ combo_hurt_kind(const struct combo *c)
 	uint32_t n = buffers(c, specs);
 
 	return specs[c->hurt_kind % n].kind;
+}
+
+uint32_t
+combo_hurt_bytes(const struct combo *c)
+{
+	struct spec specs[3];
+	uint32_t n = buffers(c, specs);
+
+	return specs[c->hurt_kind % n].head_bytes;
 }
 
 /* Does harm take this buffer away from a prefill endpoint? */
@@ -192,7 +201,8 @@ put_tokens(const struct combo *c, enum side side, struct maker *m, uint32_t stag
 	if (side == SRC && c->harm == HARM_SHARDS && t == 0 && d == 0)
 		sh.interleave *= 2;
 	for (k = 0; k < (split ? 2u : 1u); k++) {
-		comp = component(m, KVF_TOKENS, 0, 0, s->list[k == 0 ? L_TOKENS : L_TWICE], s->page, sh);
+		comp = component(
+			m, KVF_TOKENS, 0, 0, s->list[k == 0 ? L_TOKENS : L_TWICE], s->page, sh);
 		for (i = 0; i < n; i++) {
 			l = first + (s->reverse ? n - 1 - i : i);
 			if (!combo_has_kv(c, l))
@@ -205,7 +215,8 @@ put_tokens(const struct combo *c, enum side side, struct maker *m, uint32_t stag
 	}
 	if (c->draft_layers == 0 || stage + 1 != s->pp)
 		return;
-	/* Replicated over the places of a cyclic sharding, with pages of as many tokens as theirs together. */
+	/* Replicated over the places of a cyclic sharding, with pages of as many tokens as theirs
+	 * together. */
 	comp = component(m, KVF_TOKENS, 0, 0, s->list[s->own_draft_list ? L_DRAFT : L_TOKENS],
 		s->band ? s->page : s->page * s->dcp, s->band ? sh : all);
 	for (i = 0; i < c->draft_layers; i++)
@@ -307,11 +318,11 @@ state_pages(const struct combo *c, enum side side, const struct kvf_component *c
 	}
 }
 
-/* Adds the lists of one posting. Pages of a room's earlier chunks are in `pages` from `base` on: ids as
- * numbers in order of use, until it is known how many there are. */
+/* Adds the lists of one posting. Pages of a room's earlier chunks are in `pages` from `base` on:
+ * ids as numbers in order of use, until it is known how many there are. */
 static void
-put_lists(const struct combo *c, enum side side, struct maker *m, struct posting *p,
-	uint64_t total, bool last, const uint32_t *base, bool fresh)
+put_lists(const struct combo *c, enum side side, struct maker *m, struct posting *p, uint64_t total,
+	bool last, const uint32_t *base, bool fresh)
 {
 	uint32_t list, i, k;
 
@@ -349,8 +360,8 @@ put_lists(const struct combo *c, enum side side, struct maker *m, struct posting
 	}
 }
 
-/* May a chunk's pages be those that follow from where its rows lie, like in a paged allocator? Only where
- * each list has one component of tokens. */
+/* May a chunk's pages be those that follow from where its rows lie, like in a paged allocator? Only
+ * where each list has one component of tokens. */
 static bool
 can_reuse(const struct maker *m)
 {
@@ -399,7 +410,9 @@ scatter(struct combo *c, struct maker *m)
 			abort();
 		for (i = 0; i < n; i++) {
 			/* Half of them in place, so that pages are adjacent now and then. */
-			j = (uint32_t)suite_range(&c->rand, 0, 1) ? i : (uint32_t)suite_range(&c->rand, 0, i);
+			j = (uint32_t)suite_range(&c->rand, 0, 1)
+				    ? i
+				    : (uint32_t)suite_range(&c->rand, 0, i);
 			map[i] = map[j];
 			map[j] = i;
 		}
@@ -410,7 +423,8 @@ scatter(struct combo *c, struct maker *m)
 			struct posting *p = &m->postings[i];
 
 			for (j = 0; j < p->num_lists; j++)
-				for (k = 0; p->lists[j].list == list && k < p->lists[j].count; k++) {
+				for (k = 0; p->lists[j].list == list && k < p->lists[j].count;
+					k++) {
 					uint32_t *ids = (uint32_t *)(uintptr_t)p->lists[j].ids;
 
 					ids[k] = map[ids[k]];

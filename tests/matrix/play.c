@@ -7,7 +7,7 @@
 #include "common/suite.h"
 #include "combo.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000 /* a race detector is slow */
 
 struct actor {
 	struct maker make;
@@ -100,8 +100,8 @@ post_recv(struct play *p, struct actor *a, const struct posting *post)
 {
 	const struct room_draw *room = &p->c->room[post->room];
 	uint64_t rows[KVF_MAX_LISTS];
-	struct peer_use use = {room->id, post->from, post->to, room->total, post->lists,
-		post->num_lists, rows};
+	struct peer_use use = {
+		room->id, post->from, post->to, room->total, post->lists, post->num_lists, rows};
 	char group[KVF_GROUP_NAME_MAX];
 	struct kvf_recv_args args = {.room = room->id,
 		.key = room->key,
@@ -208,7 +208,7 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 	};
 	const struct combo *c = p->c;
 	const struct side_draw *s = &c->side[SRC];
-	uint32_t layer = combo_layer(c, c->hurt_layer), kind = combo_hurt_kind(c), lo, hi;
+	uint32_t layer = combo_layer(c, c->hurt_layer), kind = combo_hurt_kind(c), lo, hi, bytes;
 	const char *want[3] = {"", "", ""}, *at;
 	char where[64], more[64] = "";
 	struct kvf_err err = {0};
@@ -225,14 +225,8 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 		want[1] = more;
 		break;
 	case HARM_BYTES:
-		snprintf(more, sizeof(more), "src=%u dst=%u",
-			c->model->bytes[c->hurt_kind % (c->model->bytes[1] == 0   ? 1
-							: c->model->bytes[2] == 0 ? 2
-										  : 3)],
-			c->model->bytes[c->hurt_kind % (c->model->bytes[1] == 0   ? 1
-							: c->model->bytes[2] == 0 ? 2
-										  : 3)] +
-				1);
+		bytes = combo_hurt_bytes(c);
+		snprintf(more, sizeof(more), "src=%u dst=%u", bytes, bytes + 1);
 		want[1] = "entry=";
 		want[2] = more;
 		break;
@@ -264,6 +258,9 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 		snprintf(where, sizeof(where), "prefill=%u decode=%u", s->exact_pages,
 			c->side[DST].exact_pages);
 		want[1] = "tag=2";
+		snprintf(more, sizeof(more), " (pages of %u and %u rows)", s->exact_page,
+			c->side[DST].exact_page);
+		want[2] = s->exact_page != c->side[DST].exact_page ? more : "";
 		break;
 	default:
 		break;
@@ -283,6 +280,26 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 		COMPLAIN(p, "missing heads are [%u,%u): %s", first, first + count, err.text);
 }
 
+static bool
+has_component(const struct peer *peer, uint32_t cls, uint32_t tag)
+{
+	uint32_t i;
+
+	for (i = 0; i < peer->geo.num_components; i++)
+		if (peer->comps[i].cls == cls && peer->comps[i].tag == tag)
+			return true;
+	return false;
+}
+
+/* A refusal that only the last phase of a room meets: who has no part in that may be done by then.
+ */
+static bool
+may_succeed(const struct combo *c, const struct peer *peer, uint32_t side)
+{
+	return c->harm == HARM_STATE_LIST &&
+	       (side == SRC || !has_component(peer, KVF_STATE, TAG_EXACT));
+}
+
 static void
 finish_room(struct play *p, struct actor *a, uint64_t room, uint32_t side, uint32_t rank)
 {
@@ -290,14 +307,14 @@ finish_room(struct play *p, struct actor *a, uint64_t room, uint32_t side, uint3
 	int st = peer_wait(&a->peer, room, WAIT_MS);
 	struct kvf_err err = {0};
 
-	if (st != want) {
+	if (st != want && !(st == KVF_SUCCESS && may_succeed(p->c, &a->peer, side))) {
 		if (st >= 0)
 			kvf_room_error(a->peer.ep, room, &err);
 		COMPLAIN(p, "room=%" PRIu64 " ended with %d at %s rank=%u, wanted %d: %s", room, st,
 			side == SRC ? "prefill" : "decode", rank, want, err.text);
 		return;
 	}
-	if (p->c->harm != HARM_NONE)
+	if (st == KVF_FAILED)
 		check_refusal(p, &a->peer, room);
 	if (!p->c->leave_open && kvf_room_release(a->peer.ep, room, &err) != 0)
 		COMPLAIN(p, "release: %s", err.text);
@@ -315,22 +332,9 @@ forgive(struct play *p)
 		for (i = 0; i < a->posted; i++) {
 			const struct posting *post = &a->make.postings[i];
 
-			peer_forgive(
-				&a->peer, post->from, post->to, post->lists, post->num_lists);
+			peer_forgive(&a->peer, post->from, post->to, post->lists, post->num_lists);
 		}
 	}
-}
-
-/* Is anything of the component's kind clipped between the two sides? */
-static bool
-has_component(const struct peer *peer, uint32_t cls, uint32_t tag)
-{
-	uint32_t i;
-
-	for (i = 0; i < peer->geo.num_components; i++)
-		if (peer->comps[i].cls == cls && peer->comps[i].tag == tag)
-			return true;
-	return false;
 }
 
 static void
@@ -338,7 +342,7 @@ finish(struct play *p)
 {
 	struct combo *c = p->c;
 	const struct side_draw *s = &c->side[SRC], *d = &c->side[DST];
-	bool unequal = s->clip_pages * s->clip_page != d->clip_pages * d->clip_page;
+	bool unequal = s->clip_pages * s->clip_page != d->clip_pages * d->clip_page, clips;
 	uint32_t side, r, i;
 	uint64_t bytes;
 
@@ -354,10 +358,11 @@ finish(struct play *p)
 
 			if (peer_check(&a->peer) != 0)
 				COMPLAIN(p, "wrong bytes");
-			if (side == DST && c->harm == HARM_NONE &&
-				a->peer.clipped !=
-					(unequal && has_component(&a->peer, KVF_STATE, TAG_CLIP)))
-				COMPLAIN(p, "decode rank=%u clipped=%d", r, a->peer.clipped);
+			/* Of the prefill ranks only those hear of it whose rows were wanted. */
+			clips = unequal && has_component(&a->peer, KVF_STATE, TAG_CLIP);
+			if (c->harm == HARM_NONE && a->peer.clipped != clips &&
+				(side == DST || !clips))
+				COMPLAIN(p, "side=%u rank=%u clipped=%d", side, r, a->peer.clipped);
 		}
 	/* What arrived is right; that nothing arrived twice shows in the number of bytes. */
 	bytes = engine_bytes(p);

@@ -11,6 +11,13 @@
  * Life of a room: post (kvf_recv() or kvf_send()) -> states rise -> Success or Failed ->
  * drained -> kvf_room_release(). Pages belong to the engine from the post until the room is
  * drained on this endpoint; only then may they be reused.
+ *
+ * Life of an endpoint: when kvferryd dies, stops or drops the endpoint, all open rooms become
+ * Failed with the reason, then drained, and kvf_poll() says KVF_E_ENGINE_GONE, once.
+ * From then on each call of kvf_poll(), kvf_wait(), kvf_recv(), kvf_send() or kvf_endpoint_state()
+ * takes, when it is time for one, a step towards a new connection; only kvf_wait() sleeps. There
+ * the endpoint registers with the same pool, declaration, group and rank, and goes on. Rooms of the
+ * engine before can still be looked at and released; they mean nothing to the new one.
  */
 #ifndef KVFERRY_CLIENT_H
 #define KVFERRY_CLIENT_H
@@ -43,6 +50,11 @@ enum kvf_status {
 	KVF_SUCCESS = 4,
 };
 
+/** Bits of `flags` of an endpoint. */
+#define KVF_ENDPOINT_WAIT_ENGINE                                                                   \
+	1u /**< keep trying within open_timeout_ms while no kvferryd is there yet, or the rank is  \
+	      still held by a process that just died */
+
 struct kvf_endpoint_config {
 	const char *socket; /**< kvferryd's socket; NULL: KVF_DEFAULT_SOCKET */
 	enum kvf_role role;
@@ -61,18 +73,29 @@ struct kvf_endpoint_config {
 	uint32_t bootstrap_timeout_ms; /**< posted to "both sides there"; 0: 300000 */
 	uint32_t waiting_timeout_ms; /**< both there to finished, from the last progress; 0: 300000
 				      */
+	uint32_t flags;              /**< KVF_ENDPOINT_* */
 };
 
 struct kvf_endpoint;
 
 /**
  * Connects, hands over the pool's fd and the declaration, gets the rings. The pool must outlive
- * the endpoint; the geometry is copied.
+ * the endpoint; the geometry is copied. Without KVF_ENDPOINT_WAIT_ENGINE there is one attempt.
  * @return 0; KVF_E_TIMEOUT, KVF_E_VERSION, KVF_E_GEOMETRY, KVF_E_EXIST (rank taken), KVF_E_PERM,
  *         KVF_E_QUOTA, KVF_E_SYS (no engine at the socket), ...
  */
 int kvf_endpoint_open(
 	const struct kvf_endpoint_config *cfg, struct kvf_endpoint **ep, struct kvf_err *err);
+
+/**
+ * Is the endpoint at its engine? Looks at most every 10 ms.
+ * @return 1: yes. 0: no, and it is reconnecting by itself; a while of this is what a restart of
+ *         kvferryd looks like. Negative: the same, but the engine that is there refused for a
+ * reason that waiting will not change (KVF_E_VERSION, KVF_E_PERM, KVF_E_GEOMETRY, ...). It is asked
+ *         again every second all the same, since somebody may start another one. Unless 1, *err
+ *         says why the engine was lost, how often it was tried and the last refusal.
+ */
+int kvf_endpoint_state(struct kvf_endpoint *ep, struct kvf_err *err);
 
 /**
  * Fails what is still open, waits (up to open_timeout_ms) until the engine has stopped touching the
@@ -133,7 +156,8 @@ struct kvf_send_args {
  * @return 0; KVF_E_AGAIN when the submission ring or arena is full (nothing was posted: poll, try
  * again); KVF_E_EXIST (decode: room posted before and not released; prefill: room already failed,
  * finished or aborted here), KVF_E_QUOTA (more lists, rooms or arena than this endpoint has),
- * KVF_E_INVAL, KVF_E_ORDER, KVF_E_ENGINE_GONE. What only the engine can judge arrives as Failed.
+ * KVF_E_INVAL, KVF_E_ORDER, KVF_E_ENGINE_GONE (nothing was posted; it is reconnecting). What only
+ * the engine can judge arrives as Failed.
  */
 int kvf_recv(struct kvf_endpoint *ep, const struct kvf_recv_args *args, struct kvf_err *err);
 int kvf_send(struct kvf_endpoint *ep, const struct kvf_send_args *args, struct kvf_err *err);
@@ -152,14 +176,16 @@ struct kvf_event {
 
 /**
  * Takes up to `max` events. Never blocks, no system call on the common path.
- * @return number of events, or KVF_E_ENGINE_GONE once the engine is lost and every event was taken
- * (all open rooms are then Failed and drained).
+ * @return number of events, or KVF_E_ENGINE_GONE, once for each loss of the engine, when every
+ * event was taken (all rooms of that engine are then ended and drained). It reconnects by itself.
  */
 int kvf_poll(struct kvf_endpoint *ep, struct kvf_event *events, int max);
 
 /**
- * Sleeps until kvf_poll() has something to say or `timeout_ms` (>= 0) passed.
- * @return 1 there is something, 0 timeout, KVF_E_ENGINE_GONE; KVF_E_INVAL for a negative limit.
+ * Sleeps until kvf_poll() has something to say or `timeout_ms` (>= 0) passed, or,
+ * if the engine was lost before the call, until the endpoint is connected again.
+ * @return 1 there is something; 0 timeout, or connected again; KVF_E_ENGINE_GONE, once for each
+ * loss that kvf_poll() has not said yet and will say; KVF_E_INVAL for a negative limit.
  */
 int kvf_wait(struct kvf_endpoint *ep, int timeout_ms);
 

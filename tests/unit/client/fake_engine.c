@@ -34,6 +34,20 @@ open_fds(void)
 	return n;
 }
 
+int
+open_maps(void)
+{
+	FILE *file = fopen("/proc/self/maps", "re");
+	char line[512];
+	int n = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+	while (fgets(line, sizeof(line), file) != NULL)
+		n += strstr(line, "/memfd:") != NULL;
+	fclose(file);
+	return n;
+}
+
 static void
 must(bool ok, const char *what)
 {
@@ -60,7 +74,7 @@ answer(struct fake *f, uint16_t type, void *packet, size_t len, const int *fds, 
 static void
 refuse(struct fake *f)
 {
-	struct kvf_msg_refused m = {.code = KVF_E_EXIST};
+	struct kvf_msg_refused m = {.code = f->refuse_code != 0 ? f->refuse_code : KVF_E_EXIST};
 
 	/* Filled to the last byte, so that nothing but the reader ends it. */
 	memset(m.text, '.', sizeof(m.text));
@@ -210,6 +224,32 @@ first_answer(struct fake *f, const uint8_t *packet, size_t len)
 	welcome(f);
 }
 
+static void
+close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* One connection that is turned away when it has registered; false: told to stop. */
+static bool
+refuse_one(struct fake *f, uint8_t *packet)
+{
+	uint32_t num = 1;
+	int fd = -1;
+
+	f->conn = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+	MUST(f->conn >= 0);
+	if (!wait_input(f, f->conn))
+		return false;
+	MUST(kvf_sock_recv(f->conn, packet, KVF_MSG_MAX, &fd, &num, 5000, NULL) >= 0);
+	close_fd(&fd);
+	refuse(f);
+	close_fd(&f->conn);
+	return true;
+}
+
 static void *
 serve(void *arg)
 {
@@ -218,6 +258,9 @@ serve(void *arg)
 	bool first = true;
 
 	MUST(packet != NULL);
+	for (; f->refuse_first > 0; f->refuse_first--)
+		if (!wait_input(f, f->listener) || !refuse_one(f, packet))
+			goto out;
 	if (!wait_input(f, f->listener))
 		goto out;
 	f->conn = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -253,17 +296,12 @@ out:
 	return NULL;
 }
 
-void
-fake_start(struct fake *f, enum fake_mode mode)
+static void
+listen_at_path(struct fake *f)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-	memset(f, 0, sizeof(*f));
-	f->mode = mode;
 	f->conn = f->completion_fd = f->doorbell_fd = f->pool_fd = -1;
-	strcpy(f->dir, "/tmp/kvf-fake-XXXXXX");
-	MUST(mkdtemp(f->dir) != NULL);
-	snprintf(f->path, sizeof(f->path), "%s/socket", f->dir);
 	memcpy(addr.sun_path, f->path, sizeof(f->path));
 	f->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	MUST(f->listener >= 0);
@@ -275,17 +313,50 @@ fake_start(struct fake *f, enum fake_mode mode)
 }
 
 void
-fake_hang_up(struct fake *f)
+fake_start(struct fake *f, enum fake_mode mode)
 {
-	shutdown(f->conn, SHUT_RDWR);
+	memset(f, 0, sizeof(*f));
+	f->mode = mode;
+	strcpy(f->dir, "/tmp/kvf-fake-XXXXXX");
+	MUST(mkdtemp(f->dir) != NULL);
+	snprintf(f->path, sizeof(f->path), "%s/socket", f->dir);
+	listen_at_path(f);
 }
 
 static void
-close_fd(int *fd)
+forget(struct fake *f)
 {
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
+	if (f->mem != NULL)
+		munmap(f->mem, f->bytes);
+	free(f->reg);
+	unlink(f->path);
+}
+
+void
+fake_again_refusing(struct fake *f, enum fake_mode mode, uint32_t refusals, int code)
+{
+	struct fake old = *f;
+
+	forget(f);
+	memset(f, 0, sizeof(*f));
+	memcpy(f->dir, old.dir, sizeof(f->dir));
+	memcpy(f->path, old.path, sizeof(f->path));
+	f->mode = mode;
+	f->refuse_first = refusals;
+	f->refuse_code = code;
+	listen_at_path(f);
+}
+
+void
+fake_again(struct fake *f, enum fake_mode mode)
+{
+	fake_again_refusing(f, mode, 0, 0);
+}
+
+void
+fake_hang_up(struct fake *f)
+{
+	shutdown(f->conn, SHUT_RDWR);
 }
 
 void
@@ -309,10 +380,7 @@ void
 fake_end(struct fake *f)
 {
 	fake_kill(f);
-	if (f->mem != NULL)
-		munmap(f->mem, f->bytes);
-	free(f->reg);
-	unlink(f->path);
+	forget(f);
 	rmdir(f->dir);
 	kvf_pool_destroy(pool);
 	pool = NULL;

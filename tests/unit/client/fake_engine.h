@@ -52,6 +52,10 @@ struct fake {
 	enum fake_mode mode;
 	enum fake_bye bye;
 	pthread_t thread;
+	/* Before it serves one as `mode` says, this many connections are refused with this code (0:
+	 * KVF_E_EXIST). */
+	uint32_t refuse_first;
+	int refuse_code;
 	int listener;
 	int stop_fd;
 	int conn;
@@ -70,6 +74,10 @@ struct fake {
 void fake_start(struct fake *f, enum fake_mode mode);
 /* Ends the thread, closes everything; what a killed engine looks like. */
 void fake_kill(struct fake *f);
+/* After fake_kill(): the next engine at the same path. */
+void fake_again(struct fake *f, enum fake_mode mode);
+/* After fake_kill(): the same, but first it refuses some. */
+void fake_again_refusing(struct fake *f, enum fake_mode mode, uint32_t refusals, int code);
 /* Closes the connection only, from any thread. */
 void fake_hang_up(struct fake *f);
 /* Confirms a BYE by hand. */
@@ -105,5 +113,6 @@ void fake_fail(
 uint64_t fake_rings(struct fake *f);
 
 int open_fds(void);
+int open_maps(void); /* mappings of files, rings among them */
 
 #endif

@@ -437,6 +437,21 @@ cluster_wait(struct cluster *c, struct peer *p, uint64_t room, int ms)
 }
 
 int
+cluster_leave(struct cluster *c, struct peer *p)
+{
+	int rc = kvf_endpoint_close(p->ep);
+	uint32_t i = 0;
+
+	p->ep = NULL;
+	while (i < c->num_seen)
+		if (c->seen[i].peer == p)
+			c->seen[i] = c->seen[--c->num_seen];
+		else
+			i++;
+	return rc;
+}
+
+int
 cluster_release(struct cluster *c, struct peer *p, uint64_t room)
 {
 	int64_t limit = now_ms() + CLUSTER_WAIT_MS;

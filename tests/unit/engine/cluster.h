@@ -106,6 +106,8 @@ const struct seen *cluster_seen(const struct cluster *c, const struct peer *p, u
 int cluster_until(struct cluster *c, struct peer *p, uint64_t room, int status, int ms);
 /* Until it ended and is drained. */
 int cluster_wait(struct cluster *c, struct peer *p, uint64_t room, int ms);
+/* kvf_endpoint_close(), and what its events said is forgotten; peer_connect() brings it back. */
+int cluster_leave(struct cluster *c, struct peer *p);
 /* kvf_room_release(); full rings are waited for. */
 int cluster_release(struct cluster *c, struct peer *p, uint64_t room);
 

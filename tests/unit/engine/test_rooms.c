@@ -377,8 +377,7 @@ test_late_member(void)
 
 	s.limits = &limits;
 	cluster_open(&c, NULL, &s);
-	kvf_endpoint_close(c.d[1].ep);
-	c.d[1].ep = NULL;
+	CHECK_EQ(cluster_leave(&c, &c.d[1]), 0);
 	CHECK_EQ(cluster_recv(&c, 0, 21, 0, 64, 0, &err), 0);
 	cluster_send_all(&c, 21, 0, 64, 64, 0);
 	cluster_sleep_ms(1700);
@@ -407,7 +406,7 @@ test_prompt_goodbye(void)
 	s.limits = &limits;
 	cluster_open(&c, NULL, &s);
 	for (i = 0; i < 12; i++) {
-		CHECK_EQ(kvf_endpoint_close(c.d[0].ep), 0);
+		CHECK_EQ(cluster_leave(&c, &c.d[0]), 0);
 		CHECK_EQ(peer_connect(&c.d[0], rig_socket(c.rig), &limits, &err), 0);
 	}
 	cluster_close(&c);

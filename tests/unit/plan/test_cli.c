@@ -1,92 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The program itself: what it prints, where, and how it ends. KVFERRY_BIN names it. */
-#include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
 #include "common/suite.h"
-
-#define MAX_ARGS 40
-#define OUT_MAX  65536
-
-extern char **environ;
-
-struct result {
-	int status; /* exit status, or -1 */
-	char out[OUT_MAX];
-	char err[OUT_MAX];
-};
-
-static void
-drain(int fd, char *buf)
-{
-	size_t n = 0;
-	ssize_t got;
-
-	while ((got = read(fd, buf + n, OUT_MAX - 1 - n)) > 0)
-		n += (size_t)got;
-	buf[n] = '\0';
-	close(fd);
-}
-
-/* Arguments are split at spaces; '' stands for an empty one. */
-static void
-run(struct result *res, const char *line)
-{
-	const char *bin = getenv("KVFERRY_BIN");
-	posix_spawn_file_actions_t fa;
-	char *argv[MAX_ARGS], *copy = strdup(line), *save = NULL, *word;
-	int out[2], err[2], st, n = 0;
-	pid_t pid;
-
-	memset(res, 0, sizeof(*res));
-	res->status = -1;
-	if (!CHECK(bin != NULL && copy != NULL))
-		goto done;
-	argv[n++] = (char *)bin;
-	for (word = strtok_r(copy, " ", &save); word != NULL && n < MAX_ARGS - 1;
-		word = strtok_r(NULL, " ", &save))
-		argv[n++] = strcmp(word, "''") == 0 ? word + 2 : word;
-	argv[n] = NULL;
-	if (pipe(out) != 0 || pipe(err) != 0)
-		abort();
-	posix_spawn_file_actions_init(&fa);
-	posix_spawn_file_actions_adddup2(&fa, out[1], 1);
-	posix_spawn_file_actions_adddup2(&fa, err[1], 2);
-	posix_spawn_file_actions_addclose(&fa, out[0]);
-	posix_spawn_file_actions_addclose(&fa, err[0]);
-	if (!CHECK_EQ(posix_spawn(&pid, bin, &fa, NULL, argv, environ), 0))
-		pid = -1;
-	posix_spawn_file_actions_destroy(&fa);
-	close(out[1]);
-	close(err[1]);
-	/* Answers of these tests fit a pipe, so reading one after the other cannot block. */
-	drain(out[0], res->out);
-	drain(err[0], res->err);
-	if (pid > 0 && waitpid(pid, &st, 0) == pid && WIFEXITED(st))
-		res->status = WEXITSTATUS(st);
-done:
-	free(copy);
-}
+#include "unit/plan/cli.h"
 
 /* `pairs`: source row, destination row, ... */
 static void
 expect_plan(const char *line, const long *pairs, size_t n, int lineno)
 {
-	struct result *res = malloc(sizeof(*res));
+	struct cli_result *res = malloc(sizeof(*res));
 	json_t *root, *runs, *item;
 	char full[1024];
 	size_t i, at = 0;
 	int ok = 1;
 
 	snprintf(full, sizeof(full), "plan --json %s", line);
-	run(res, full);
+	cli_run(res, full);
 	suite_check_eq(res->status, 0, line, __FILE__, lineno);
 	suite_check(res->err[0] == '\0', res->err, __FILE__, lineno);
 	root = json_loads(res->out, JSON_REJECT_DUPLICATES, NULL);
@@ -121,39 +55,6 @@ expect_plan(const char *line, const long *pairs, size_t n, int lineno)
 		const long pairs_[] = {__VA_ARGS__};                                               \
 		expect_plan((line), pairs_, sizeof(pairs_) / sizeof(pairs_[0]) / 2, __LINE__);     \
 	} while (0)
-
-static void
-expect_refusal(const char *line, const char *text, int lineno)
-{
-	struct result *res = malloc(sizeof(*res));
-	char want[600];
-
-	run(res, line);
-	suite_check_eq(res->status, 1, line, __FILE__, lineno);
-	suite_check(res->out[0] == '\0', res->out, __FILE__, lineno);
-	/* One line: program, name, sentence. */
-	snprintf(want, sizeof(want), "kvferry: %s", text);
-	suite_check_has(res->err, want, __FILE__, lineno);
-	suite_check(strchr(res->err, '\n') == res->err + strlen(res->err) - 1, res->err, __FILE__,
-		lineno);
-	free(res);
-}
-
-#define REFUSED(line, text) expect_refusal((line), (text), __LINE__)
-
-static void
-expect_output(const char *line, const char *text, int lineno)
-{
-	struct result *res = malloc(sizeof(*res));
-
-	run(res, line);
-	suite_check_eq(res->status, 0, line, __FILE__, lineno);
-	suite_check(strcmp(res->out, text) == 0, res->out, __FILE__, lineno);
-	suite_check(res->err[0] == '\0', res->err, __FILE__, lineno);
-	free(res);
-}
-
-#define OUTPUT(line, text) expect_output((line), (text), __LINE__)
 
 static void
 test_worked(void)
@@ -278,8 +179,8 @@ static void
 test_usage(void)
 {
 	static const char *const help[] = {"--help", "plan --help", "group --help", "status --help",
-		"doctor --help", "plan --page-size 2 --help"};
-	struct result *res = malloc(sizeof(*res));
+		"doctor --help", "link --help", "plan --page-size 2 --help"};
+	struct cli_result *res = malloc(sizeof(*res));
 	size_t i;
 
 	REFUSED("plan --page-size 2 --src-pages 1,,2 --dst-pages 1", "INVAL: src-pages[1]=\"\"");
@@ -303,15 +204,15 @@ test_usage(void)
 	REFUSED("plan 7", "INVAL: unexpected argument \"7\"");
 	REFUSED("plam", "INVAL: unknown command \"plam\"");
 	for (i = 0; i < sizeof(help) / sizeof(help[0]); i++) {
-		run(res, help[i]);
+		cli_run(res, help[i]);
 		CHECK_EQ(res->status, 0);
 		CHECK_STR_HAS(res->out, "usage: kvferry");
 		CHECK_EQ(strlen(res->err), 0);
 	}
-	run(res, "--version");
+	cli_run(res, "--version");
 	CHECK_EQ(res->status, 0);
 	CHECK_EQ(strncmp(res->out, "kvferry ", 8), 0);
-	run(res, "");
+	cli_run(res, "");
 	CHECK_EQ(res->status, 1);
 	CHECK_EQ(strlen(res->out), 0);
 	CHECK_STR_HAS(res->err, "usage: kvferry");
@@ -338,16 +239,69 @@ test_groups(void)
 	REFUSED("group --src 1", "INVAL: --dst is missing");
 }
 
+static void
+test_plan_bands(void)
+{
+	/* 30 tokens are 8 pages of 4; of three ranks the second has pages 3 to 5. */
+	EXPECT_PLAN("--page-size 4 --src-dcp 3 --src-band --src-rank 1 --total 30 --src-pages "
+		    "5,6,9 --dst-pages 1,2,3,4,5,6,7,8",
+		20, 16, 21, 17, 22, 18, 23, 19, 24, 20, 25, 21, 26, 22, 27, 23, 36, 24, 37, 25, 38,
+		26, 39, 27);
+	/* A chunk of it, to a DCP rank. */
+	EXPECT_PLAN("--page-size 4 --src-dcp 3 --src-band --total 30 --start 4 --tokens 4 "
+		    "--src-pages 6,9 --dst-dcp 2 --dst-rank 1 --dst-pages 1,2,3,4",
+		25, 6, 27, 7);
+	/* Bands at the destination: the list starts with the band's first page, or the prefix's. */
+	EXPECT_PLAN("--page-size 2 --dst-dcp 2 --dst-band --dst-rank 1 --src-pages 1,2,3 "
+		    "--dst-pages 9 --tokens 6",
+		6, 18, 7, 19);
+	EXPECT_PLAN("--page-size 2 --dst-dcp 2 --dst-band --src-pages 1,2,3 --prefix 2 --start 0 "
+		    "--total 6 --dst-pages 9",
+		4, 18, 5, 19);
+	/* Pages of the band may be several of the pool's. */
+	EXPECT_PLAN("--page-size 2 --src-dcp 2 --src-band --src-interleave 4 --src-rank 1 --total "
+		    "6 --src-pages 8 --dst-pages 1,2,3",
+		16, 6, 17, 7);
+	/* A rank past the last page has nothing. */
+	OUTPUT("plan --page-size 4 --src-dcp 3 --src-band --src-rank 2 --total 5 --src-pages '' "
+	       "--dst-pages 1,2 --json",
+		"{\"runs\":[],\"rows\":0}\n");
+	/* Without bands the length of the prompt bounds the chunk. */
+	EXPECT_PLAN(
+		"--page-size 2 --src-pages 4,5 --dst-pages 6,7 --total 3", 8, 12, 9, 13, 10, 14);
+	REFUSED("plan --page-size 2 --src-pages 4,5 --dst-pages 6,7 --total 3 --tokens 4",
+		"INVAL: start=0 + tokens=4 must not be past total=3");
+	REFUSED("plan --page-size 2 --src-pages 4,5 --dst-pages 6,7 --total 3 --start 4",
+		"INVAL: start=4 + tokens=0 must not be past total=3");
+	REFUSED("plan --page-size 2 --src-band --src-dcp 2 --src-pages 4,5 --dst-pages 6,7",
+		"INVAL: a band needs --total");
+	REFUSED("plan --page-size 2 --src-band --src-dcp 2 --src-pages 4 --dst-pages 6 --total 4 "
+		"--page-offset 1",
+		"INVAL: --page-offset=1 says nothing about a band");
+	REFUSED("plan --page-size 2 --src-band --src-dcp 2 --src-pages 4 --dst-pages 6,7 --total 4 "
+		"--tokens 5",
+		"INVAL: a band needs the prompt's length: start=0 + tokens=5 are past total=4");
+	REFUSED("plan --page-size 4 --dst-band --dst-dcp 2 --dst-interleave 6 --src-pages 4 "
+		"--dst-pages 6 --total 4",
+		"SHARDING: dst band of pages of interleave=6 tokens, which is not a multiple of "
+		"page_tokens=4");
+	REFUSED("plan --page-size 4 --src-band --src-dcp 2 --src-pages '' --dst-pages 6 --total 4",
+		"CAPACITY: ");
+	REFUSED("plan --page-size 2 --src-band --src-dcp 2 --src-rank 2 --src-pages 4 --dst-pages "
+		"6 --total 4",
+		"SHARDING: src sharding rank=2 must be below size=2");
+}
+
 /* Without an engine: said as an error by one, as a warning by the other. */
 static void
 test_no_engine(void)
 {
-	struct result *res = malloc(sizeof(*res));
+	struct cli_result *res = malloc(sizeof(*res));
 	const char *line;
 
 	REFUSED("status --socket /nonexistent/kvferry.sock", "");
 	REFUSED("status --json --socket /nonexistent/kvferry.sock", "");
-	run(res, "doctor --socket /nonexistent/kvferry.sock");
+	cli_run(res, "doctor --socket /nonexistent/kvferry.sock");
 	CHECK_EQ(res->status, 0);
 	CHECK_EQ(strlen(res->err), 0);
 	CHECK_STR_HAS(res->out, " cpu ");
@@ -373,6 +327,15 @@ static const struct suite_case cases[] = {
 	{"usage", test_usage},
 	{"groups", test_groups},
 	{"without an engine", test_no_engine},
+	{"plan: bands", test_plan_bands},
+	{"link: who serves what", test_link_text},
+	{"link: DCP 8 to 4", test_link_dcp},
+	{"link: head slices", test_link_heads},
+	{"link: stages and drafts", test_link_stages},
+	{"link: bands", test_link_bands},
+	{"link: sums of all topologies", test_link_sums},
+	{"link: files", test_link_files},
+	{"link: refusals", test_link_refusals},
 };
 
 SUITE_MAIN("cli", cases)

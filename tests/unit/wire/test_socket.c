@@ -193,6 +193,15 @@ test_end_of_stream(void)
 	close(sv[0]);
 	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 0);
 	close(sv[1]);
+	/* And what it said before that is not lost: it may be why. */
+	make_pair(sv);
+	raw_send(sv[1], "unread", 6, 0);
+	raw_send(sv[0], "why", 3, 0);
+	close(sv[0]);
+	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 3);
+	CHECK(memcmp(in, "why", 3) == 0);
+	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 0);
+	close(sv[1]);
 }
 
 static void
@@ -357,11 +366,29 @@ test_connect(void)
 	CHECK_EQ(open_fds(), before);
 }
 
+/* An engine that refuses at the door closes with the question unread: its reason counts. */
+static void
+test_reset(void)
+{
+	uint32_t num = 0;
+	int sv[2];
+
+	make_pair(sv);
+	CHECK_EQ(kvf_sock_send(sv[0], "question", 8, NULL, 0, 1000, NULL), 0);
+	CHECK_EQ(kvf_sock_send(sv[1], "why", 3, NULL, 0, 1000, NULL), 0);
+	close(sv[1]);
+	CHECK_EQ(kvf_sock_recv(sv[0], in, sizeof(in), NULL, &num, 1000, NULL), 3);
+	CHECK(memcmp(in, "why", 3) == 0);
+	CHECK_EQ(kvf_sock_recv(sv[0], in, sizeof(in), NULL, &num, 1000, NULL), 0);
+	close(sv[0]);
+}
+
 static const struct suite_case cases[] = {
 	{"packets and descriptors", test_packets},
 	{"too many descriptors are closed and refused", test_too_many_fds},
 	{"a packet longer than the buffer", test_truncated},
 	{"end of stream", test_end_of_stream},
+	{"closed with something unread", test_reset},
 	{"every wait has a limit", test_limits_of_waits},
 	{"a small send buffer is enlarged", test_small_buffer},
 	{"signals do not end a wait", test_signals},
