@@ -61,7 +61,7 @@ groups=(build test)
 
 build=${KVFERRY_BUILD:-$root/build}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.err"' EXIT
 quietly() {
 	"$@" >"$log" 2>&1 && return
 	cat "$log" >&2
@@ -124,8 +124,8 @@ if [ $quick = 1 ]; then
 	layer_points="1 8 32 128"
 	endpoint_points="1 8 64"
 	window_points="1 16 256 4096 10000"
-	pieces=(--pieces 64,256,1152,4096,16384,65536,1048576 --num-iter 5)
-	dma_pieces=(--pieces 1152,16384,65536 --num-iter 3)
+	pieces=(--pieces "64,256,1152,4096,16384,65536,1048576" --num-iter 5)
+	dma_pieces=(--pieces "1152,16384,65536" --num-iter 3)
 else
 	bulk=(--num-iter 31 --warmup-iter 3)
 	few=(--num-iter 15 --warmup-iter 2)
@@ -135,10 +135,10 @@ else
 	endpoint_points="1 2 4 8 16 32 64"
 	window_points="1 2 4 8 16 32 64 128 256 512 1024 2048 4096 10000"
 	pieces=(--num-iter 15)
-	dma_pieces=(--pieces 256,1152,4096,16384,65536,262144,1048576 --num-iter 5)
+	dma_pieces=(--pieces "256,1152,4096,16384,65536,262144,1048576" --num-iter 5)
 fi
 r1=(--model deepseek-r1 --tokens 8192 --page-size 64)
-all=(--baseline memcpy,rows,cma)
+all=(--baseline "memcpy,rows,cma")
 
 say "results go to $out"
 # The table.

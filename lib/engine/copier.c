@@ -24,11 +24,15 @@ void
 kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
 {
 	struct kvf_slot *slot = &sh->slots[index];
-	uint64_t lane_bytes, units, sleeping;
+	uint64_t lane_bytes, window, units, sleeping;
 
 	slot->lane_group = slot->num_lanes < KVF_LANE_GROUP ? slot->num_lanes : KVF_LANE_GROUP;
 	if (slot->lane_group > KVF_COPY_BATCH_MAX / slot->num_subs)
 		slot->lane_group = KVF_COPY_BATCH_MAX / slot->num_subs;
+	/* One window of one lane for all receivers; fewer lanes where that is much. */
+	window = slot->bytes / slot->num_units / slot->num_lanes * slot->num_subs + 1;
+	while (slot->lane_group > 1 && slot->lane_group * window > 2 * KVF_SLICE_BYTES)
+		slot->lane_group--;
 	slot->lane_slices = (slot->num_lanes + slot->lane_group - 1) / slot->lane_group;
 	/* All units of a segment together, spread evenly: what one slice of one unit weighs. */
 	lane_bytes = slot->bytes / slot->num_units / slot->lane_slices + 1;
@@ -38,8 +42,10 @@ kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
 	/* Whole windows: every receiver's unit of one in the same slice. */
 	units -= units % slot->num_subs;
 	slot->unit_group = units == 0 ? slot->num_subs : (uint32_t)units;
-	slot->total =
-		(slot->num_units + slot->unit_group - 1) / slot->unit_group * slot->lane_slices;
+	/* Of rows that long there is one in a unit. */
+	slot->columns = (slot->widest - 1) / KVF_SLICE_BYTES + 1;
+	slot->total = (slot->num_units + slot->unit_group - 1) / slot->unit_group *
+		      slot->lane_slices * slot->columns;
 
 	atomic_store_explicit(&slot->error, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->remaining, slot->total, memory_order_relaxed);
@@ -96,8 +102,10 @@ row_offset(uint64_t row, uint64_t page_tokens, int split, uint64_t page_stride, 
 static uint32_t
 expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 {
-	uint32_t u = index / slot->lane_slices * slot->unit_group;
-	uint32_t lane0 = index % slot->lane_slices * slot->lane_group;
+	uint64_t column = (uint64_t)(index % slot->columns) * KVF_SLICE_BYTES;
+	uint32_t part = index / slot->columns;
+	uint32_t u = part / slot->lane_slices * slot->unit_group;
+	uint32_t lane0 = part % slot->lane_slices * slot->lane_group;
 	uint32_t u_end = u + slot->unit_group, lane_end = lane0 + slot->lane_group;
 	uint32_t n = 0, l;
 
@@ -112,8 +120,11 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 
 		for (l = lane0; l < lane_end; l++) {
 			const struct kvf_lane *lane = &map->lanes[l];
-			struct kvf_copy *c = &out[n++];
+			struct kvf_copy *c = &out[n];
 
+			if (slot->columns > 1 && column >= lane->row_bytes)
+				continue;
+			n++;
 			c->src = slot->src_base + lane->src_off +
 				 row_offset(r->src_row, map->src_page_tokens,
 					 map->split & KVF_PLAN_SPLIT_SRC, lane->src_page_stride,
@@ -137,6 +148,13 @@ expand(const struct kvf_slot *slot, uint32_t index, struct kvf_copy *out)
 				c->row_bytes = lane->row_bytes;
 				c->src_stride = lane->src_row_stride;
 				c->dst_stride = lane->dst_row_stride;
+			}
+			if (slot->columns > 1) {
+				c->src += column;
+				c->dst += column;
+				c->row_bytes -= column;
+				if (c->row_bytes > KVF_SLICE_BYTES)
+					c->row_bytes = KVF_SLICE_BYTES;
 			}
 		}
 	}
@@ -237,6 +255,13 @@ kvf_copier_step(struct kvf_copier *c, uint32_t max)
 		n = expand(&sh->slots[index], slice, copies);
 		if (!worked)
 			start = rte_rdtsc();
+		if (n == 0) {
+			/* Past the end of all these lanes' rows. */
+			worked = true;
+			max--;
+			slices_done(sh, index, 1, 0);
+			continue;
+		}
 		rc = sh->ops->submit(
 			c->channels[ch], copies, n, sh->slots[index].flags, tag_of(index, slice));
 		worked = true;

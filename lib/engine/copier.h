@@ -3,10 +3,10 @@
  * Handing copy work to lcores.
  *
  * The dispatcher fills a slot with a segment: up to KVF_SLOT_UNITS runs of one row plan, and the
- * lanes that they apply to. A segment is cut into slices (some units x some lanes), each at most
- * one driver batch. Copy lcores claim slices with one atomic subtraction, going round the active
- * slots, so every job gets a slice in turn and a huge one delays a small one by no more than a
- * slice per lcore.
+ * lanes that they apply to. A segment is cut into slices (some units x some lanes, very long rows
+ * into columns), each at most one driver batch. Copy lcores claim slices with one atomic
+ * subtraction, going round the active slots, so every job gets a slice in turn and a huge one
+ * delays a small one by no more than a slice per lcore.
  *
  * Ownership: a slot is the dispatcher's until kvf_slot_publish(), shared until its last slice
  * finished, then the dispatcher's again when kvf_copy_take_finished() names it.
@@ -56,8 +56,10 @@ struct kvf_slot {
 	uint32_t lane_slices; /* ceil(num_lanes / lane_group) */
 	uint32_t num_lanes;   /* of every sub's map */
 	uint32_t num_subs;
-	uint32_t flags; /* KVF_COPY_* */
-	bool verify;    /* compare after copying */
+	uint32_t widest;  /* bytes of a row in the widest lane */
+	uint32_t columns; /* pieces of KVF_SLICE_BYTES that its rows are cut into */
+	uint32_t flags;   /* KVF_COPY_* */
+	bool verify;      /* compare after copying */
 	const uint8_t *src_base;
 	uint64_t bytes;
 	void *chunk; /* the dispatcher's */

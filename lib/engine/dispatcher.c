@@ -21,6 +21,7 @@
 #define TICK_US          1000
 #define SLICES_PER_ROUND 1
 #define STOP_FLUSH_MS    1000
+#define PUBLISH_PER_TURN 1024
 #define STALL_MS         20  /* the engine did not run for longer than it meant to sleep */
 #define STALL_GRACE_MS   100 /* then what waits in the rings is read before deadlines are judged */
 
@@ -109,7 +110,8 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 					   (p->clipped ? KVF_CQE_CLIPPED : 0)),
 		};
 
-		if (!cq_put(d, ep, head, &cqe, p->room->err.text))
+		if (ep->cq_tail - before == PUBLISH_PER_TURN ||
+			!cq_put(d, ep, head, &cqe, p->room->err.text))
 			break;
 		ep->dirty_head = p->dirty_next;
 		if (ep->dirty_head == NULL)
@@ -152,6 +154,7 @@ bury(struct kvf_dispatcher *d)
 {
 	uint32_t i = 0;
 
+	d->unburied = false;
 	while (i < d->num_eps) {
 		struct kvf_note note = {.type = NOTE_EP_GONE, .ep = d->eps[i]};
 
@@ -298,12 +301,19 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	*at_rest = false;
 	if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 		take_notes(d);
+		d->unburied = true; /* it may be a second to the next tick */
+	}
+	if (d->unburied) {
+		bury(d);
 		worked = true;
-		bury(d); /* it may be a second to the next tick */
 	}
 	for (i = 0; i < d->num_eps; i++)
 		if (!d->eps[i]->dead && !d->eps[i]->faulted)
 			worked |= kvf_intake_poll(d, d->eps[i]);
+	for (i = 0; i < d->num_eps; i++)
+		if (d->eps[i]->dead)
+			worked |= kvf_room_ep_reap(d, d->eps[i]);
+	worked |= kvf_link_tell(d);
 	worked |= kvf_transfer_plan(d);
 	worked |= kvf_copier_step(d->copier, SLICES_PER_ROUND);
 	/* Completions before deadlines: what is done is never judged late. */

@@ -43,11 +43,20 @@ kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
 	fprintf(stderr, "kvferryd: %s\n", text);
 }
 
+/*
+ * What a note points to was written before it was sent. rte_ring orders that with barriers of its
+ * own, and rte_eal_wait_lcore() likewise, which the C memory model, and with it a race detector,
+ * knows nothing of: whatever passes through them is handed over through this counter as well.
+ */
+static _Atomic uint32_t handed_over;
+
 void
 kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note)
 {
 	uint64_t one = 1;
 
+	/* release: partner of the acquire in kvf_note_take() */
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
 	/* The ring holds more notes than endpoints and links can cause; the other side always
 	 * drains it. */
 	while (rte_ring_enqueue_elem(ring, (void *)(uintptr_t)note, sizeof(*note)) != 0)
@@ -61,6 +70,7 @@ kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note)
 {
 	uint64_t one = 1;
 
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
 	if (rte_ring_count(ring) > NOTES / 2 ||
 		rte_ring_enqueue_elem(ring, (void *)(uintptr_t)note, sizeof(*note)) != 0)
 		return;
@@ -71,7 +81,10 @@ kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note)
 bool
 kvf_note_take(struct rte_ring *ring, struct kvf_note *note)
 {
-	return rte_ring_dequeue_elem(ring, note, sizeof(*note)) == 0;
+	if (rte_ring_dequeue_elem(ring, note, sizeof(*note)) != 0)
+		return false;
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_acquire);
+	return true;
 }
 
 static int
@@ -152,7 +165,17 @@ static int
 copier_main(void *arg)
 {
 	kvf_copier_loop(arg);
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
 	return 0;
+}
+
+static int
+dispatcher_main(void *arg)
+{
+	int rc = kvf_dispatcher_main(arg);
+
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
+	return rc;
 }
 
 static int
@@ -171,8 +194,7 @@ launch(struct kvf_engine *e, struct kvf_err *err)
 			err, KVF_E_INVAL, "EAL has worker lcores=%u, needed=%u", n, e->num_lcores);
 	for (n = e->num_lcores; n-- > 0;) {
 		/* The dispatcher, [0], last: it may hand out work at once. */
-		int rc = n == 0 ? rte_eal_remote_launch(
-					  kvf_dispatcher_main, e->disp, e->lcore_ids[0])
+		int rc = n == 0 ? rte_eal_remote_launch(dispatcher_main, e->disp, e->lcore_ids[0])
 				: rte_eal_remote_launch(
 					  copier_main, &e->copy->copiers[n], e->lcore_ids[n]);
 
@@ -345,6 +367,7 @@ join_lcores(struct kvf_engine *e)
 			break;
 	for (i = 0; i < e->num_lcores; i++)
 		rte_eal_wait_lcore(e->lcore_ids[i]);
+	atomic_fetch_add_explicit(&handed_over, 1, memory_order_acquire);
 }
 
 void

@@ -28,15 +28,16 @@ struct kvf_engine_config {
 	/* Who may connect beside this user and root. The kernel says who a peer is. */
 	uint32_t num_uids, num_gids;
 	uint32_t uids[KVF_ENGINE_MAX_PEERS], gids[KVF_ENGINE_MAX_PEERS];
-	const char *driver;         /* NAME[:ARGS]; NULL: "cpu" */
-	uint32_t lcores;            /* lcores that copy, the first one dispatches as well; 0: 1 */
-	bool busy;                  /* never sleep when idle */
-	uint32_t max_endpoints;     /* 0: 256 */
-	uint64_t max_pool_bytes;    /* of one endpoint; 0: no limit */
-	uint64_t max_request_bytes; /* index lists that one endpoint may have in flight; 0: 256 MiB
-				     */
-	uint32_t drain_ms;          /* how long a stop lets transfers finish; 0: 2000 */
-	bool quiet;                 /* log only what went wrong */
+	const char *driver;      /* NAME[:ARGS]; NULL: "cpu" */
+	uint32_t lcores;         /* lcores that copy, the first one dispatches as well; 0: 1 */
+	bool busy;               /* never sleep when idle */
+	uint32_t max_endpoints;  /* 0: 256 */
+	uint64_t max_pool_bytes; /* of one endpoint; 0: no limit */
+	/* Index lists and chunks that one endpoint may have in flight; its max_rooms may not take
+	 * more either. 0: 256 MiB */
+	uint64_t max_request_bytes;
+	uint32_t drain_ms; /* how long a stop lets transfers finish; 0: 2000 */
+	bool quiet;        /* log only what went wrong */
 };
 
 struct kvf_eal_config {

@@ -12,6 +12,7 @@
 
 #define POSTINGS_PER_ROUND 16
 #define IDS_PER_ROUND      8192
+#define GRANTING_SEARCH    1024
 
 #define MAX_TOKENS (UINT64_C(1) << 62)
 #define MAX_REASON 200
@@ -95,15 +96,24 @@ start_lists(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in)
 	return 0;
 }
 
-static uint64_t
-granting_room(const struct kvf_ep *ep, uint32_t tag)
+/* Only looked for among the latest rooms: a client may have very many, and ask for this each time.
+ */
+static void
+refuse_granted(
+	const struct kvf_ep *ep, struct kvf_err *err, uint32_t id, uint32_t list, uint32_t tag)
 {
 	const struct kvf_part *p;
+	uint32_t n = 0;
 
-	for (p = ep->parts; p != NULL; p = p->ep_next)
-		if (p->role == KVF_DECODE && kvf_grant_tag(p->seq) == tag)
-			return p->room->id;
-	return 0;
+	for (p = ep->parts; p != NULL && n < GRANTING_SEARCH; p = p->ep_next, n++)
+		if (kvf_grant_tag(p->seq) == tag) {
+			kvf_fail(err, KVF_E_DUP_PAGE,
+				"page=%u of list=%u is still granted to room=%" PRIu64, id, list,
+				p->room->id);
+			return;
+		}
+	kvf_fail(err, KVF_E_DUP_PAGE, "page=%u of list=%u is still granted to an older room", id,
+		list);
 }
 
 /* Copies and checks up to *budget ids. True when all lists are read or one was refused. */
@@ -115,8 +125,10 @@ read_ids(struct kvf_ep *ep, struct kvf_intake *in, uint32_t *budget)
 
 	while (in->err.code == 0 && in->list < sqe->num_lists) {
 		const struct kvf_sq_list *l = &sqe->lists[in->list];
+		/* Where an empty list lies was not checked. */
 		const volatile uint32_t *from =
-			(const volatile uint32_t *)(ep->ring.arena + l->arena_off);
+			(const volatile uint32_t *)(ep->ring.arena +
+						    (l->count != 0 ? l->arena_off : 0));
 		uint32_t limit = ep->list_limit[l->list];
 		uint32_t *to = in->lists.ids[l->list];
 		uint32_t *grants = sqe->op == KVF_OP_RECV ? ep->grants[l->list] : NULL;
@@ -143,10 +155,7 @@ read_ids(struct kvf_ep *ep, struct kvf_intake *in, uint32_t *budget)
 					break;
 				}
 				if (grants[id] != 0) {
-					kvf_fail(&in->err, KVF_E_DUP_PAGE,
-						"page=%u of list=%u is still granted to "
-						"room=%" PRIu64,
-						id, l->list, granting_room(ep, grants[id]));
+					refuse_granted(ep, &in->err, id, l->list, grants[id]);
 					break;
 				}
 				grants[id] = tag;

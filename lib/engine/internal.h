@@ -115,7 +115,7 @@ struct kvf_ep {
 	struct kvf_intake intake;
 	uint32_t num_parts;     /* not released */
 	struct kvf_part *parts; /* all that still refer to this endpoint */
-	struct kvf_part *timer; /* where the deadline scan goes on */
+	struct kvf_part *timer; /* where the deadline scan goes on; dead: whose room fails next */
 	struct kvf_part *dirty_head, *dirty_tail;
 	struct kvf_err event; /* about the endpoint itself, to be published */
 	uint32_t
@@ -190,11 +190,12 @@ enum kvf_phase {
 struct kvf_leg {
 	struct kvf_part *src, *dst;
 	struct kvf_leg *src_next, *dst_next;
-	struct kvf_leg *queue_next;
+	struct kvf_leg *queue_next, *queue_prev;
 	const struct kvf_pair *pair;
 	struct kvf_chunk *chunk; /* being planned; NULL: waiting for the next one */
 	struct kvf_chunk *final; /* set once the final chunk was planned */
 	uint32_t map;            /* of the pair, being planned */
+	uint32_t widest;         /* bytes of a row in its widest lane */
 	uint8_t phase;           /* enum kvf_phase */
 	bool iterating;
 	bool planned; /* everything of the phase is in slots or done */
@@ -218,14 +219,15 @@ struct kvf_link_slot {
 	struct kvf_ep_group *prefill, *decode;
 	struct kvf_link *link; /* NULL: wanted or refused */
 	struct kvf_err refusal;
-	struct kvf_room *waiters; /* by room->wait_next */
-	uint32_t refs;            /* rooms that use it */
-	bool stale;               /* a member left: freed with the last room */
+	struct kvf_room *rooms;    /* that use it, by room->link_next */
+	struct kvf_room *unlinked; /* from here on they have not heard of it yet */
+	uint32_t refs;             /* how many rooms */
+	bool stale;                /* a member left: freed with the last room */
 };
 
 struct kvf_room {
 	struct kvf_room *hash_next;
-	struct kvf_room *wait_next;
+	struct kvf_room *link_next, *link_prev;
 	uint64_t id;
 	uint64_t key;
 	uint64_t total;
@@ -237,7 +239,6 @@ struct kvf_room {
 	struct kvf_link_slot *link;
 	uint32_t num_send, num_recv; /* parts that joined */
 	uint32_t unreleased;
-	bool waiting_link;
 	bool lingering;        /* over and released, kept for members that are late */
 	uint64_t linger_until; /* TSC */
 	struct kvf_room *linger_next, *linger_prev;
@@ -302,6 +303,8 @@ struct kvf_dispatcher {
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
 	struct kvf_link_slot *links;
+	bool untold;         /* some link has rooms that have not heard of it */
+	bool unburied;       /* dead endpoints can be buried further at once */
 	uint64_t free_slots; /* bits */
 	uint64_t now;        /* TSC of this round */
 	uint64_t hz;
@@ -410,6 +413,8 @@ void kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room);
 struct kvf_room **kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id);
 void kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep);
 void kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep);
+/* Fails the rooms of a dead endpoint, so many at a time; true if there were any. */
+bool kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
 
 /* linger.c */
@@ -423,6 +428,7 @@ void kvf_linger_end_all(struct kvf_dispatcher *d, const struct kvf_ep_group *gro
 /* links.c: the dispatcher's side of links */
 void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
+bool kvf_link_tell(struct kvf_dispatcher *d); /* rooms that waited for a link, so many at a time */
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
 

@@ -48,8 +48,10 @@ kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room)
 	struct kvf_room *r, *next;
 	uint32_t i;
 
-	if (!side_awaited(room->prefill, room->send_parts) &&
-		!side_awaited(room->decode, room->recv_parts)) {
+	/* One that timed out has waited for them already. */
+	if (room->err.code == KVF_E_TIMEOUT ||
+		(!side_awaited(room->prefill, room->send_parts) &&
+			!side_awaited(room->decode, room->recv_parts))) {
 		kvf_room_free(d, room);
 		return;
 	}

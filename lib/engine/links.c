@@ -9,6 +9,8 @@
 
 #include "engine/internal.h"
 
+#define TELL_PER_ROUND 256
+
 static void
 free_slot(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 {
@@ -86,30 +88,31 @@ kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room)
 		return;
 	}
 	room->link = slot;
+	room->link_prev = NULL;
+	room->link_next = slot->rooms;
+	if (slot->rooms != NULL)
+		slot->rooms->link_prev = room;
+	slot->rooms = room;
 	slot->refs++;
-	if (slot->link != NULL) {
+	if (slot->link != NULL)
 		linked(d, room);
-		return;
-	}
-	room->waiting_link = true;
-	room->wait_next = slot->waiters;
-	slot->waiters = room;
 }
 
 void
 kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room)
 {
 	struct kvf_link_slot *slot = room->link;
-	struct kvf_room **at;
 
 	if (slot == NULL)
 		return;
-	if (room->waiting_link) {
-		for (at = &slot->waiters; *at != room;)
-			at = &(*at)->wait_next;
-		*at = room->wait_next;
-		room->waiting_link = false;
-	}
+	if (slot->unlinked == room)
+		slot->unlinked = room->link_next;
+	if (room->link_next != NULL)
+		room->link_next->link_prev = room->link_prev;
+	if (room->link_prev != NULL)
+		room->link_prev->link_next = room->link_next;
+	else
+		slot->rooms = room->link_next;
 	room->link = NULL;
 	slot->refs--;
 	if (slot->refs == 0 && slot->stale)
@@ -120,12 +123,7 @@ kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room)
 static void
 retire(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 {
-	struct kvf_room *room;
-
 	slot->stale = true;
-	for (room = slot->waiters; room != NULL; room = room->wait_next)
-		room->waiting_link = false;
-	slot->waiters = NULL;
 	if (slot->refs == 0)
 		free_slot(d, slot);
 }
@@ -146,7 +144,7 @@ given_up(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 {
 	struct kvf_room *room;
 
-	for (room = slot->waiters; room != NULL; room = room->wait_next)
+	for (room = slot->rooms; room != NULL; room = room->link_next)
 		if (room->err.code == 0) {
 			want(d, slot); /* somebody came back meanwhile */
 			return;
@@ -158,7 +156,6 @@ void
 kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note)
 {
 	struct kvf_link_slot *slot = find(d, note->prefill, note->decode);
-	struct kvf_room *room, *next;
 
 	if (note->link == NULL && note->err.code == 0) {
 		if (slot != NULL && slot->link == NULL && slot->refusal.code == 0)
@@ -178,16 +175,32 @@ kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note)
 		tell_group(slot->prefill, &slot->refusal);
 		tell_group(slot->decode, &slot->refusal);
 	}
-	room = slot->waiters;
-	slot->waiters = NULL;
-	for (; room != NULL; room = next) {
-		next = room->wait_next;
-		room->waiting_link = false;
-		if (slot->refusal.code != 0)
-			kvf_room_fail(d, room, NULL, slot->refusal.code, "%s", slot->refusal.text);
-		else if (room->err.code == 0)
-			linked(d, room);
-	}
+	/* There may be very many, and others have work to be done meanwhile. */
+	slot->unlinked = slot->rooms;
+	d->untold = true;
+}
+
+bool
+kvf_link_tell(struct kvf_dispatcher *d)
+{
+	struct kvf_link_slot *slot;
+	uint32_t n = 0;
+
+	if (!d->untold)
+		return false;
+	for (slot = d->links; slot != NULL; slot = slot->next)
+		for (; slot->unlinked != NULL && n < TELL_PER_ROUND; n++) {
+			struct kvf_room *room = slot->unlinked;
+
+			slot->unlinked = room->link_next;
+			if (slot->refusal.code != 0)
+				kvf_room_fail(d, room, NULL, slot->refusal.code, "%s",
+					slot->refusal.text);
+			else if (room->err.code == 0)
+				linked(d, room);
+		}
+	d->untold = n == TELL_PER_ROUND;
+	return n != 0;
 }
 
 void

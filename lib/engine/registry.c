@@ -239,6 +239,22 @@ ep_free(struct kvf_engine *e, struct kvf_ep *ep)
 	free(ep);
 }
 
+/* What the rooms of an endpoint take at the most, beside the index lists. */
+static int
+check_rooms(const struct kvf_engine *e, const struct kvf_msg_register *msg, struct kvf_err *err)
+{
+	uint64_t each = sizeof(struct kvf_room) + sizeof(struct kvf_part) +
+			msg->group_size * sizeof(struct kvf_part *);
+
+	if (msg->max_rooms > e->cfg.max_request_bytes / each)
+		return kvf_fail(err, KVF_E_QUOTA,
+			"max_rooms=%u of group_size=%u take %" PRIu64 " bytes each, limit=%" PRIu64
+			" rooms (max_request_bytes=%" PRIu64 ")",
+			msg->max_rooms, msg->group_size, each, e->cfg.max_request_bytes / each,
+			e->cfg.max_request_bytes);
+	return 0;
+}
+
 int
 kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd, pid_t pid,
 	uid_t uid, struct kvf_ep **out, struct kvf_err *err)
@@ -246,9 +262,10 @@ kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd
 	const struct kvf_msg_register *msg = &reg->msg;
 	struct kvf_ep_group *g;
 	struct kvf_ep *ep;
-	int rc = 0;
+	int rc;
 
-	g = group_get(e, msg, err);
+	rc = check_rooms(e, msg, err);
+	g = rc == 0 ? group_get(e, msg, err) : NULL;
 	if (g == NULL)
 		rc = err->code;
 	else if (g->members[msg->rank] != NULL)

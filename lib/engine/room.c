@@ -19,6 +19,7 @@
 
 #define SWEEP_PER_ROUND 16384
 #define TIMERS_PER_TICK 256
+#define REAP_PER_ROUND  1024
 
 static uint64_t
 mix(uint64_t x)
@@ -77,11 +78,19 @@ joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe
 static struct kvf_room *
 room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
 {
-	struct kvf_room **at;
+	struct kvf_room **at, *over = NULL;
 
-	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next)
-		if (joinable(*at, ep, sqe))
+	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
+		if (!joinable(*at, ep, sqe))
+			continue;
+		if (!(*at)->lingering)
 			return *at;
+		over = *at;
+	}
+	/* Everybody else released the last use; whoever already waits in a new one is joined there.
+	 */
+	if (over != NULL)
+		return over;
 	*at = kvf_slab_alloc(&d->slab, sizeof(struct kvf_room));
 	if (*at == NULL)
 		return NULL;
@@ -448,12 +457,20 @@ post_send(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in, st
 
 	if (in->err.code != 0 || ended(p))
 		return;
+	/* Chunks of no token cost nothing but this. */
+	if (sizeof(*c) > d->engine->cfg.max_request_bytes - ep->request_bytes) {
+		kvf_fail(&in->err, KVF_E_QUOTA,
+			"a chunk of %s needs %zu bytes, in use=%" PRIu64 " limit=%" PRIu64,
+			ep->name, sizeof(*c), ep->request_bytes, d->engine->cfg.max_request_bytes);
+		return;
+	}
 	c = kvf_slab_alloc(&d->slab, sizeof(*c));
 	if (c == NULL) {
 		kvf_fail(&in->err, KVF_E_NOMEM, "no memory for a chunk");
 		return;
 	}
 	memset(c, 0, sizeof(*c));
+	ep->request_bytes += sizeof(*c);
 	c->start = sqe->start;
 	c->tokens = sqe->tokens;
 	c->final = sqe->start + sqe->tokens == sqe->total;
@@ -515,7 +532,9 @@ kvf_room_post(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in
 		return;
 	}
 	room = p->room;
-	room->last_progress = d->now;
+	/* A chunk of no token is no progress: it could be posted for ever. */
+	if (fresh || sqe->tokens != 0)
+		room->last_progress = d->now;
 	if (sqe->op == KVF_OP_RECV)
 		post_recv(ep, in, p);
 	else
@@ -640,43 +659,63 @@ kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	ep->timer = p;
 }
 
+/* Rooms whose link counts on it but that have not heard from it yet; its own ones are reaped. */
 void
 kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep)
 {
-	struct kvf_room *room, *next;
-	struct kvf_part *p;
-	uint32_t i;
+	struct kvf_link_slot *slot;
+	struct kvf_room *room;
 
-	for (p = ep->parts; p != NULL; p = p->ep_next)
-		if (!p->released && !ended(p))
-			kvf_room_fail(d, p->room, ep, KVF_E_PEER_DIED,
-				"the endpoint's process pid=%d closed its connection or died",
-				(int)ep->pid);
-	/* Rooms whose link counts on it but that have not heard from it yet. */
-	for (i = 0; i < KVF_ROOM_BUCKETS; i++)
-		for (room = d->buckets[i]; room != NULL; room = next) {
+	ep->timer = ep->parts;
+	for (slot = d->links; slot != NULL; slot = slot->next) {
+		if (slot->link == NULL || (slot->prefill != ep->group && slot->decode != ep->group))
+			continue;
+		for (room = slot->rooms; room != NULL; room = room->link_next) {
 			struct kvf_part **parts =
 				ep->role == KVF_PREFILL ? room->send_parts : room->recv_parts;
 
-			next = room->hash_next;
-			if (room->link != NULL && room->link->link != NULL && room->err.code == 0 &&
-				(room->prefill == ep->group || room->decode == ep->group) &&
-				parts[ep->rank] == NULL)
+			if (room->err.code == 0 && parts[ep->rank] == NULL)
 				kvf_room_fail(d, room, ep, KVF_E_PEER_DIED,
 					"the endpoint's process pid=%d died before it joined",
 					(int)ep->pid);
 		}
+	}
+}
+
+bool
+kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	uint32_t n;
+
+	for (n = 0; n < REAP_PER_ROUND && ep->timer != NULL; n++) {
+		struct kvf_part *p = ep->timer;
+
+		ep->timer = p->ep_next;
+		if (!p->released && !ended(p))
+			kvf_room_fail(d, p->room, ep, KVF_E_PEER_DIED,
+				"the endpoint's process pid=%d closed its connection or died",
+				(int)ep->pid);
+	}
+	if (n != 0 && ep->timer == NULL)
+		d->unburied = true;
+	return n != 0;
 }
 
 bool
 kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep)
 {
 	struct kvf_part *p;
+	uint32_t n;
 
-	for (p = ep->parts; p != NULL; p = p->ep_next)
+	if (ep->timer != NULL)
+		return false;
+	for (n = 0; (p = ep->parts) != NULL; n++) {
 		if (!p->released && !p->drained)
 			return false;
-	while ((p = ep->parts) != NULL) {
+		if (n == REAP_PER_ROUND) {
+			d->unburied = true;
+			return false;
+		}
 		ep->parts = p->ep_next;
 		if (ep->parts != NULL)
 			ep->parts->ep_prev = NULL;

@@ -8,12 +8,14 @@
  * while they are next to each other, once.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/internal.h"
 
-#define SEGMENT_BYTES (4u << 20)
-#define FAN_ROWS      64u /* source rows of one window */
+#define SEGMENT_BYTES  (4u << 20)
+#define PLANS_PER_TURN 64u /* most chunks have rows for everybody, but not all need to */
+#define FAN_ROWS       64u /* source rows of one window */
 
 static const struct kvf_component *
 component(const struct kvf_part *part, uint32_t index)
@@ -30,21 +32,33 @@ state_type(const struct kvf_map *map)
 	return map->cls == KVF_AUX ? "aux" : names[map->rule];
 }
 
+/* Equally many pages may hold unequally many rows: says so where it matters. */
+static const char *
+page_sizes(const struct kvf_map *map, char text[64])
+{
+	text[0] = '\0';
+	if (map->src_page_tokens != map->dst_page_tokens && map->rule != KVF_STATE_RING)
+		snprintf(text, 64, " (pages of %u and %u rows)", map->src_page_tokens,
+			map->dst_page_tokens);
+	return text;
+}
+
 /* Both ends and the log hear that not everything went over. */
 static void
 clipped(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map, uint32_t ns,
 	uint32_t nd)
 {
 	struct kvf_note note = {.type = NOTE_WARN};
+	char sizes[64];
 
 	leg->src->clipped = leg->dst->clipped = true;
 	kvf_count(&d->totals.clipped, 1);
 	kvf_fail(&note.err, KVF_E_STATE_LIST,
 		"room=%" PRIu64
 		" %s to %s: index lists of type=%s tag=%u are clipped to the shorter one, "
-		"prefill=%u decode=%u",
+		"prefill=%u decode=%u%s",
 		leg->src->room->id, leg->src->ep->name, leg->dst->ep->name, state_type(map),
-		map->tag, ns, nd);
+		map->tag, ns, nd, page_sizes(map, sizes));
 	kvf_note_try(d->engine->to_control, d->engine->control_fd, &note);
 }
 
@@ -69,12 +83,13 @@ begin_state(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map 
 		.tokens = src_rows < dst_rows ? src_rows : dst_rows,
 		.flags = map->split,
 	};
+	char sizes[64];
 
 	if (map->rule == KVF_STATE_RING ? ns != nd
 					: src_rows != dst_rows && map->rule != KVF_STATE_CLIP)
 		return kvf_fail(err, KVF_E_STATE_LIST,
-			"index lists of type=%s tag=%u differ, prefill=%u decode=%u",
-			state_type(map), map->tag, ns, nd);
+			"index lists of type=%s tag=%u differ, prefill=%u decode=%u%s",
+			state_type(map), map->tag, ns, nd, page_sizes(map, sizes));
 	if (map->rule == KVF_STATE_ONE && (ns != 1 || nd != 1))
 		return kvf_fail(err, KVF_E_STATE_LIST,
 			"index lists of type=%s tag=%u must name exactly one slot, prefill=%u "
@@ -118,8 +133,13 @@ static bool
 begin_map(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *map)
 {
 	struct kvf_err err;
+	uint32_t l;
 	int rc;
 
+	leg->widest = 0;
+	for (l = 0; l < map->num_lanes; l++)
+		if (map->lanes[l].row_bytes > leg->widest)
+			leg->widest = map->lanes[l].row_bytes;
 	leg->iterating = true;
 	leg->run_pos = leg->num_runs = 0;
 	leg->outer.blocks = leg->inner.blocks = 0;
@@ -230,11 +250,13 @@ class_of_phase(uint8_t phase)
 					  : KVF_AUX;
 }
 
-/* Goes on to the leg's next map with something to copy; NULL: none for now (see leg->planned), or
- * the room failed. */
+/* Goes on to the leg's next map with something to copy; NULL: none for now (see leg->planned), none
+ * found in the first few plans, or the room failed. */
 static const struct kvf_map *
 find_work(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
+	uint32_t plans = 0;
+
 	for (;;) {
 		struct kvf_chunk *chunk = leg->chunk;
 
@@ -243,7 +265,8 @@ find_work(struct kvf_dispatcher *d, struct kvf_leg *leg)
 
 			if (map->cls != class_of_phase(leg->phase))
 				continue;
-			if (!leg->iterating && !begin_map(d, leg, map))
+			if (!leg->iterating &&
+				(plans++ == PLANS_PER_TURN || !begin_map(d, leg, map)))
 				return NULL;
 			if (load_run(d, leg, map))
 				return map;
@@ -292,6 +315,8 @@ add_leg(struct kvf_slot *slot, struct kvf_leg *leg, const struct kvf_map *map)
 	slot->subs[slot->num_subs++] =
 		(struct kvf_slot_sub){.map = map, .dst_base = leg->dst->ep->pool.base, .leg = leg};
 	slot->verify |= leg->src->verify || leg->dst->verify;
+	if (leg->widest > slot->widest)
+		slot->widest = leg->widest;
 }
 
 /* Brings in the receivers that are in step. False when the room failed over one of them. */
@@ -325,19 +350,19 @@ bool
 kvf_segment_fill(struct kvf_dispatcher *d, struct kvf_leg *leg, struct kvf_slot *slot)
 {
 	const struct kvf_map *map = find_work(d, leg);
-	uint64_t lane, cap;
+	uint64_t cap;
 	uint32_t k, cut;
 
 	if (map == NULL)
 		return false;
 	slot->num_subs = slot->num_units = 0;
 	slot->bytes = 0;
+	slot->widest = 0;
 	slot->verify = false;
 	add_leg(slot, leg, map);
 	if (!gather(d, leg, map, slot))
 		return false;
-	lane = map->row_bytes / map->num_lanes;
-	cap = lane < KVF_UNIT_BYTES ? KVF_UNIT_BYTES / lane : 1;
+	cap = slot->widest < KVF_UNIT_BYTES ? KVF_UNIT_BYTES / slot->widest : 1;
 	do {
 		cut = 0;
 		for (k = 0; k < slot->num_subs; k++) {

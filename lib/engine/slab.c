@@ -6,9 +6,27 @@
 
 #define SMALL_CHUNK (1u << 20)
 
+/* Free memory stays ours, so the address sanitizer has to be told that nobody may touch it. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#endif
+#ifdef WITH_ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(mem, n)   ASAN_POISON_MEMORY_REGION(mem, n)
+#define UNPOISON(mem, n) ASAN_UNPOISON_MEMORY_REGION(mem, n)
+#else
+#define POISON(mem, n)   ((void)(mem), (void)(n))
+#define UNPOISON(mem, n) ((void)(mem), (void)(n))
+#endif
+
 struct kvf_slab_chunk {
 	struct kvf_slab_chunk *next;
 	void *mem;
+	size_t bytes;
 };
 
 void
@@ -24,6 +42,7 @@ kvf_slab_fini(struct kvf_slab *slab)
 
 	for (c = slab->chunks; c != NULL; c = next) {
 		next = c->next;
+		UNPOISON(c->mem, c->bytes);
 		free(c->mem);
 		free(c);
 	}
@@ -50,6 +69,8 @@ grow(struct kvf_slab *slab, size_t bytes)
 		free(c);
 		return NULL;
 	}
+	c->bytes = bytes;
+	POISON(c->mem, bytes);
 	c->next = slab->chunks;
 	slab->chunks = c;
 	slab->bytes_held += bytes;
@@ -68,6 +89,7 @@ kvf_slab_alloc(struct kvf_slab *slab, uint64_t size)
 	bytes = (size_t)1 << shift;
 	mem = slab->free[shift];
 	if (mem != NULL) {
+		UNPOISON(mem, sizeof(void *));
 		memcpy(&slab->free[shift], mem, sizeof(void *));
 	} else if (bytes >= SMALL_CHUNK / 4) {
 		mem = grow(slab, bytes);
@@ -84,8 +106,10 @@ kvf_slab_alloc(struct kvf_slab *slab, uint64_t size)
 			slab->bump_left -= bytes;
 		}
 	}
-	if (mem != NULL)
+	if (mem != NULL) {
 		slab->bytes_used += bytes;
+		UNPOISON(mem, size != 0 ? size : bytes);
+	}
 	return mem;
 }
 
@@ -96,7 +120,9 @@ kvf_slab_free(struct kvf_slab *slab, void *mem, uint64_t size)
 
 	if (mem == NULL)
 		return;
+	UNPOISON(mem, sizeof(void *)); /* it may have been smaller */
 	memcpy(mem, &slab->free[shift], sizeof(void *));
 	slab->free[shift] = mem;
 	slab->bytes_used -= (uint64_t)1 << shift;
+	POISON(mem, (size_t)1 << shift);
 }

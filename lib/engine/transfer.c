@@ -20,6 +20,7 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	leg->queued = true;
 	leg->queue_next = NULL;
+	leg->queue_prev = d->run_tail;
 	if (d->run_tail != NULL)
 		d->run_tail->queue_next = leg;
 	else
@@ -27,31 +28,18 @@ enqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	d->run_tail = leg;
 }
 
-static struct kvf_leg *
-dequeue(struct kvf_dispatcher *d)
-{
-	struct kvf_leg *leg = d->run_head;
-
-	d->run_head = leg->queue_next;
-	if (d->run_head == NULL)
-		d->run_tail = NULL;
-	leg->queued = false;
-	return leg;
-}
-
+/* From anywhere: when many rooms fail at once, many legs leave a long queue. */
 static void
-remove_queued(struct kvf_dispatcher *d, struct kvf_leg *leg)
+unqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
-	struct kvf_leg *prev = NULL, *l;
-
-	for (l = d->run_head; l != leg; l = l->queue_next)
-		prev = l;
-	if (prev != NULL)
-		prev->queue_next = leg->queue_next;
+	if (leg->queue_prev != NULL)
+		leg->queue_prev->queue_next = leg->queue_next;
 	else
 		d->run_head = leg->queue_next;
-	if (d->run_tail == leg)
-		d->run_tail = prev;
+	if (leg->queue_next != NULL)
+		leg->queue_next->queue_prev = leg->queue_prev;
+	else
+		d->run_tail = leg->queue_prev;
 	leg->queued = false;
 }
 
@@ -143,7 +131,7 @@ kvf_legs_free(struct kvf_dispatcher *d, struct kvf_part *part)
 	for (leg = part->legs; leg != NULL; leg = next) {
 		next = leg->src_next;
 		if (leg->queued)
-			remove_queued(d, leg);
+			unqueue(d, leg);
 		kvf_slab_free(&d->slab, leg, sizeof(*leg));
 	}
 	part->legs = NULL;
@@ -153,6 +141,8 @@ void
 kvf_chunk_free(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_chunk *chunk)
 {
 	kvf_lists_free(d, ep, &chunk->lists);
+	if (ep != NULL)
+		ep->request_bytes -= sizeof(*chunk);
 	kvf_slab_free(&d->slab, chunk, sizeof(*chunk));
 }
 
@@ -231,8 +221,9 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 	for (n = 0; n < SEGMENTS_PER_ROUND && d->run_head != NULL && d->free_slots != 0; n++) {
 		uint32_t index = (uint32_t)__builtin_ctzll(d->free_slots);
 		struct kvf_slot *slot = &d->copy->slots[index];
-		struct kvf_leg *leg = dequeue(d);
+		struct kvf_leg *leg = d->run_head;
 
+		unqueue(d, leg);
 		worked = true;
 		/* Since it was queued, a segment of another leg's may have taken it along. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
@@ -247,6 +238,8 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
 			phase_done(d, leg);
+		} else {
+			kvf_leg_wake(d, leg);
 		}
 	}
 	return worked;

@@ -13,6 +13,9 @@ void
 kvf_ring_begin(struct kvf_ring_iter *it, const uint32_t *src, uint32_t src_rows,
 	const uint32_t *dst, uint32_t dst_rows, uint32_t n, uint64_t total)
 {
+	/* Of no position there is nothing in any ring, and rings may be very many. */
+	if (total == 0)
+		n = 0;
 	*it = (struct kvf_ring_iter){src, dst, src_rows, dst_rows, n, 0, total, 0};
 	it->pos = first_position(it);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -169,10 +170,8 @@ kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int 
 			break;
 		if (errno == EINTR)
 			continue;
-		/* The peer closed with data of ours unread. The kernel says so before it gives out
-		 * what the peer sent last, which may be why; then it is an end of stream like any
-		 * other.
-		 */
+		/* The peer closed with data of ours unread: an end of stream like any other. This
+		 * is told once, ahead of what the peer said before it closed, which may be why. */
 		if (errno == ECONNRESET && !reset) {
 			reset = true;
 			continue;

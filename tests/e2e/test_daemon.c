@@ -119,7 +119,8 @@ test_help(void)
 	static const char *const options[] = {"--socket=PATH", "--socket-mode=OCTAL",
 		"--driver=NAME", "--lcores=N", "--cpus=LIST", "--no-huge", "--busy",
 		"--max-endpoints=N", "--max-pool-bytes=N", "--drain-ms=MS", "--quiet",
-		"EAL ARGUMENTS", "/tmp/kvferry.sock"};
+		"--allow-uid=UID", "--allow-gid=GID", "--socket-owner=UID[:GID]", "EAL ARGUMENTS",
+		"/tmp/kvferry.sock"};
 	struct e2e_result r;
 	size_t i;
 
@@ -294,27 +295,39 @@ ask_as_nobody(int fd, void *arg)
 static void
 test_permissions(void)
 {
+	char uid[16], gid[16];
+	const struct {
+		const char *args[5];
+		int code;
+		const char *text;
+	} tries[] = {
+		{{"--driver", "cpu"}, KVF_E_PERM,
+			"no permission to connect"},                       /* the file says it */
+		{{"--socket-mode", "666"}, KVF_E_PERM, "may not connect"}, /* kvferryd does */
+		{{"--socket-mode", "666", "--allow-uid", uid}, 0, ""},
+		{{"--socket-mode", "666", "--allow-gid", gid}, 0, ""},
+	};
 	struct e2e_engine e = {0};
 	struct e2e_worker w;
 	struct e2e_msg msg;
-	int i;
+	size_t i;
 
 	if (geteuid() != 0) {
 		suite_skip("not root: cannot become somebody else");
 		return;
 	}
-	for (i = 0; i < 2; i++) {
+	snprintf(uid, sizeof(uid), "%u", (unsigned int)nobody());
+	snprintf(gid, sizeof(gid), "%u", (unsigned int)nobody());
+	for (i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
 		e.socket[0] = '\0';
-		if (!e2e_engine_start(&e, i == 0 ? E2E_ARGS("--driver", "cpu")
-						 : E2E_ARGS("--socket-mode", "666")))
+		if (!e2e_engine_start(&e, tries[i].args))
 			return;
 		CHECK(e2e_fork(&w, ask_as_nobody, &e));
 		if (!CHECK_EQ(e2e_hear(w.fd, &msg, LIMIT_MS), 0))
 			msg = (struct e2e_msg){0};
 		CHECK_EQ(e2e_worker_join(&w, LIMIT_MS), 0);
-		CHECK_EQ(msg.code, i == 0 ? KVF_E_PERM : 0);
-		if (i == 0)
-			CHECK_STR_HAS(msg.text, e.socket);
+		CHECK_EQ(msg.code, tries[i].code);
+		CHECK_STR_HAS(msg.text, tries[i].text);
 		CHECK_EQ(e2e_engine_stop(&e), 0);
 	}
 }

@@ -7,7 +7,7 @@
 #include "common/suite.h"
 #include "combo.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000 /* a race detector is slow */
 
 struct actor {
 	struct maker make;
@@ -258,6 +258,9 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 		snprintf(where, sizeof(where), "prefill=%u decode=%u", s->exact_pages,
 			c->side[DST].exact_pages);
 		want[1] = "tag=2";
+		snprintf(more, sizeof(more), " (pages of %u and %u rows)", s->exact_page,
+			c->side[DST].exact_page);
+		want[2] = s->exact_page != c->side[DST].exact_page ? more : "";
 		break;
 	default:
 		break;
@@ -274,7 +277,8 @@ check_refusal(struct play *p, const struct peer *peer, uint64_t room)
 	at = strstr(err.text, "heads=[");
 	if (at == NULL || sscanf(at, "heads=[%u,%u)", &lo, &hi) != 2 || lo >= hi || lo < first ||
 		hi > (uint32_t)first + count)
-		COMPLAIN(p, "missing heads are [%u,%u): %s", first, first + count, err.text);
+		COMPLAIN(p, "missing heads are [%u,%u): %s", first, (uint32_t)first + count,
+			err.text);
 }
 
 static bool

@@ -77,8 +77,8 @@ open_peer(struct cluster *c, bool decode, uint32_t rank, const struct cluster_sh
 }
 
 void
-cluster_open_declared(struct cluster *c, const struct kvf_engine_config *cfg,
-	const struct cluster_shape *shape)
+cluster_open_declared(
+	struct cluster *c, const struct kvf_engine_config *cfg, const struct cluster_shape *shape)
 {
 	uint32_t i;
 
@@ -94,8 +94,8 @@ cluster_open_declared(struct cluster *c, const struct kvf_engine_config *cfg,
 }
 
 void
-cluster_open(struct cluster *c, const struct kvf_engine_config *cfg,
-	const struct cluster_shape *shape)
+cluster_open(
+	struct cluster *c, const struct kvf_engine_config *cfg, const struct cluster_shape *shape)
 {
 	uint32_t i;
 
@@ -144,7 +144,8 @@ cluster_close(struct cluster *c)
 	free(c->seen);
 }
 
-/* A chunk's pages under context parallelism: all ranks list equally many, as many as the fullest one needs. */
+/* A chunk's pages under context parallelism: all ranks list equally many, as many as the fullest
+ * one needs. */
 static uint32_t
 virtual_pages(const struct peer *p, uint64_t from, uint64_t to)
 {
@@ -201,8 +202,8 @@ make_room(struct cluster *c, struct peer *p)
 }
 
 int
-cluster_recv_lists(struct cluster *c, uint32_t rank, const struct kvf_recv_args *args,
-	struct kvf_err *err)
+cluster_recv_lists(
+	struct cluster *c, uint32_t rank, const struct kvf_recv_args *args, struct kvf_err *err)
 {
 	int64_t limit = now_ms() + CLUSTER_WAIT_MS;
 	struct peer *p = &c->d[rank];
@@ -217,8 +218,8 @@ cluster_recv_lists(struct cluster *c, uint32_t rank, const struct kvf_recv_args 
 }
 
 int
-cluster_send_lists(struct cluster *c, uint32_t rank, const struct kvf_send_args *args,
-	struct kvf_err *err)
+cluster_send_lists(
+	struct cluster *c, uint32_t rank, const struct kvf_send_args *args, struct kvf_err *err)
 {
 	int64_t limit = now_ms() + CLUSTER_WAIT_MS;
 	struct peer *p = &c->p[rank];
@@ -425,8 +426,7 @@ cluster_wait(struct cluster *c, struct peer *p, uint64_t room, int ms)
 
 		if (st < 0)
 			return st;
-		if ((st == KVF_FAILED || st == KVF_SUCCESS) &&
-			kvf_room_drained(p->ep, room) == 1) {
+		if ((st == KVF_FAILED || st == KVF_SUCCESS) && kvf_room_drained(p->ep, room) == 1) {
 			cluster_poll(c);
 			return st;
 		}
@@ -434,6 +434,21 @@ cluster_wait(struct cluster *c, struct peer *p, uint64_t room, int ms)
 			return KVF_E_TIMEOUT;
 		rest(c, p);
 	}
+}
+
+int
+cluster_leave(struct cluster *c, struct peer *p)
+{
+	int rc = kvf_endpoint_close(p->ep);
+	uint32_t i = 0;
+
+	p->ep = NULL;
+	while (i < c->num_seen)
+		if (c->seen[i].peer == p)
+			c->seen[i] = c->seen[--c->num_seen];
+		else
+			i++;
+	return rc;
 }
 
 int

@@ -64,11 +64,11 @@ struct cluster_lists {
 /* DeepSeek-like small shape: `layers` x 1152 B, page 16 on both sides, aux of 64 B. */
 struct cluster_shape cluster_small(uint32_t np, uint32_t nd, uint32_t layers);
 
-void cluster_open(struct cluster *c, const struct kvf_engine_config *cfg,
-	const struct cluster_shape *shape);
+void cluster_open(
+	struct cluster *c, const struct kvf_engine_config *cfg, const struct cluster_shape *shape);
 /* The same for peers that were declared by the caller in c->p[], c->d[] (c zeroed otherwise). */
-void cluster_open_declared(struct cluster *c, const struct kvf_engine_config *cfg,
-	const struct cluster_shape *shape);
+void cluster_open_declared(
+	struct cluster *c, const struct kvf_engine_config *cfg, const struct cluster_shape *shape);
 void cluster_close(struct cluster *c); /* checks every pool first */
 
 /* Pages for [from, to) of a new room; slots from `slot`. */
@@ -84,10 +84,10 @@ int cluster_recv(struct cluster *c, uint32_t rank, uint64_t room, uint64_t prefi
 int cluster_send(struct cluster *c, uint32_t rank, uint64_t room, uint64_t start, uint64_t n,
 	uint64_t total, uint32_t slot, struct kvf_err *err);
 /* With lists of the caller's. */
-int cluster_recv_lists(struct cluster *c, uint32_t rank, const struct kvf_recv_args *args,
-	struct kvf_err *err);
-int cluster_send_lists(struct cluster *c, uint32_t rank, const struct kvf_send_args *args,
-	struct kvf_err *err);
+int cluster_recv_lists(
+	struct cluster *c, uint32_t rank, const struct kvf_recv_args *args, struct kvf_err *err);
+int cluster_send_lists(
+	struct cluster *c, uint32_t rank, const struct kvf_send_args *args, struct kvf_err *err);
 
 /* All ranks of both sides take part in one room, sent in chunks of `chunk` tokens. */
 void cluster_room(struct cluster *c, uint64_t room, uint64_t prefix, uint64_t total, uint64_t chunk,
@@ -106,6 +106,8 @@ const struct seen *cluster_seen(const struct cluster *c, const struct peer *p, u
 int cluster_until(struct cluster *c, struct peer *p, uint64_t room, int status, int ms);
 /* Until it ended and is drained. */
 int cluster_wait(struct cluster *c, struct peer *p, uint64_t room, int ms);
+/* kvf_endpoint_close(), and what its events said is forgotten; peer_connect() brings it back. */
+int cluster_leave(struct cluster *c, struct peer *p);
 /* kvf_room_release(); full rings are waited for. */
 int cluster_release(struct cluster *c, struct peer *p, uint64_t room);
 
@@ -114,7 +116,8 @@ void cluster_finish(struct cluster *c, uint64_t room, int status);
 
 /* A number out of the engine's status, "dispatcher.slab_used" or the like. */
 int64_t cluster_stat(struct cluster *c, const char *path);
-/* Waits until no room is open at the engine; returns the slab memory that is still in use then (of links). */
+/* Waits until no room is open at the engine; returns the slab memory that is still in use then (of
+ * links). */
 int64_t cluster_idle(struct cluster *c);
 
 void cluster_sleep_ms(int ms);

@@ -60,8 +60,9 @@ drop_lists(void)
 }
 
 /*
- * Everybody sees the failure. From the moment that a receiver is drained its pool stands still; from the moment that
- * a sender is, its source pages may be filled with something else without any of that arriving.
+ * Everybody sees the failure. From the moment that a receiver is drained its pool stands still;
+ * from the moment that a sender is, its source pages may be filled with something else without any
+ * of that arriving.
  */
 static void
 prove_drained(uint64_t room, int code, const char *text)
@@ -158,8 +159,9 @@ reach(uint64_t room, enum moment when)
 static void
 abort_everywhere(const struct kvf_engine_config *cfg, uint32_t np, uint32_t nd)
 {
-	static const char *const whos[] = {"prefill p[0]: aborted: too long", "decode d[0]: aborted: "
-									      "too long"};
+	static const char *const whos[] = {"prefill p[0]: aborted: too long",
+		"decode d[0]: aborted: "
+		"too long"};
 	struct kvf_err err = {0};
 	uint64_t room = 1;
 	uint32_t side, i;
@@ -176,7 +178,8 @@ abort_everywhere(const struct kvf_engine_config *cfg, uint32_t np, uint32_t nd)
 				/* Who comes late hears of it, too. */
 				CHECK_EQ(cluster_wait(&c, who, room, CLUSTER_WAIT_MS), KVF_FAILED);
 				for (i = 1; i < np; i++)
-					CHECK_EQ(cluster_send(&c, i, room, 0, TOTAL, TOTAL, 1, &err),
+					CHECK_EQ(
+						cluster_send(&c, i, room, 0, TOTAL, TOTAL, 1, &err),
 						0);
 			}
 			/* Between the abort and its proof nobody may let go. */

@@ -156,11 +156,39 @@ test_not_for_ever(void)
 	cluster_close(&c);
 }
 
+/* A group that never became complete, and is wanted by a room, gives its name back when it is left.
+ */
+static void
+test_never_complete(void)
+{
+	struct cluster_shape s = cluster_small(1, 2, 1), again = cluster_small(1, 1, 1);
+	struct kvf_err err = {0};
+	struct cluster c, d;
+
+	s.rig = rig_start(NULL);
+	again.rig = s.rig;
+	cluster_open(&c, NULL, &s);
+	kvf_endpoint_close(c.d[1].ep);
+	c.d[1].ep = NULL;
+	CHECK_EQ(cluster_send(&c, 0, 7, 0, 0, 100, 0, &err), 0);
+	recv_in_vain(&c, 0, 7);
+	cluster_sleep_ms(50);
+	CHECK_EQ(kvf_room_status(c.p[0].ep, 7), KVF_BOOTSTRAPPING);
+	cluster_close(&c);
+	cluster_open(&d, NULL, &again);
+	cluster_recv_all(&d, 7, 0, 100, 0);
+	cluster_send_all(&d, 7, 0, 100, 100, 0);
+	cluster_finish(&d, 7, KVF_SUCCESS);
+	cluster_close(&d);
+	CHECK_EQ(rig_stop(s.rig), 0);
+}
+
 static const struct suite_case cases[] = {
 	{"a receiver is late", test_late_receiver},
 	{"all receivers are late", test_sender_gave_up},
 	{"a sender without bytes is late", test_late_without_bytes},
 	{"late members are not awaited for ever", test_not_for_ever},
+	{"a group that was never complete", test_never_complete},
 };
 
 SUITE_MAIN("late", cases)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the bytes lie: splits, page sizes, shardings, drafts, state, heads. Every byte is checked. */
+/* Where the bytes lie: splits, page sizes, shardings, drafts, state, heads. Every byte is checked.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,8 +129,8 @@ test_dcp_to_dcp(void)
 }
 
 /*
- * Random declarations: any mix of tensor, context and pipeline parallelism on both sides, and pages in any order of
- * tokens, heads and padding.
+ * Random declarations: any mix of tensor, context and pipeline parallelism on both sides, and pages
+ * in any order of tokens, heads and padding.
  */
 struct model {
 	uint32_t layers, heads, kb, vb; /* bytes of a K and a V head */
@@ -171,8 +172,8 @@ lay_out_entry(struct cluster *c, struct kvf_entry *e, const struct model *m, uin
 }
 
 static void
-declare(struct cluster *c, struct peer *p, const struct model *m, const struct ranks *r, uint32_t rank,
-	uint32_t pages)
+declare(struct cluster *c, struct peer *p, const struct model *m, const struct ranks *r,
+	uint32_t rank, uint32_t pages)
 {
 	uint32_t tp = rank % r->tp, dcp = rank / r->tp % r->dcp, pp = rank / (r->tp * r->dcp);
 	uint32_t count = m->heads > r->tp ? m->heads / r->tp : 1;
@@ -193,9 +194,8 @@ declare(struct cluster *c, struct peer *p, const struct model *m, const struct r
 		lay_out_entry(c, &e[n++], m, layer, (i + k) % 2 == 0 ? KVF_KIND_K : KVF_KIND_V,
 			first, count, r->page, pages, &at);
 		if (k == 1) { /* both of the first layer, in the other order */
-			lay_out_entry(c, &e[n++], m, layer,
-				i % 2 == 0 ? KVF_KIND_K : KVF_KIND_V, first, count, r->page, pages,
-				&at);
+			lay_out_entry(c, &e[n++], m, layer, i % 2 == 0 ? KVF_KIND_K : KVF_KIND_V,
+				first, count, r->page, pages, &at);
 			i++;
 		}
 	}
@@ -277,7 +277,8 @@ test_random_declarations(void)
 			declare(&c, &c.d[i], &m, &d, i, 900 / d.page + 60);
 		cluster_open_declared(&c, NULL, &s);
 		for (room = 1; room <= 3; room++) {
-			uint64_t total = suite_range(&c.rand, 0, 250), virt = (uint64_t)d.page * d.dcp;
+			uint64_t total = suite_range(&c.rand, 0, 250),
+				 virt = (uint64_t)d.page * d.dcp;
 			uint64_t prefix = suite_range(&c.rand, 0, total / virt) * virt;
 
 			cluster_recv_all(&c, room, prefix, total, (uint32_t)room);
@@ -288,7 +289,8 @@ test_random_declarations(void)
 			cluster_finish(&c, room, KVF_SUCCESS);
 		}
 		if (CU_get_number_of_failures() != 0) {
-			printf("        round=%u prefill tp=%u dcp=%u pp=%u page=%u interleave=%u, decode "
+			printf("        round=%u prefill tp=%u dcp=%u pp=%u page=%u interleave=%u, "
+			       "decode "
 			       "%u %u %u %u %u, heads=%u layers=%u\n",
 				round, p.tp, p.dcp, p.pp, p.page, p.interleave, d.tp, d.dcp, d.pp,
 				d.page, d.interleave, m.heads, m.layers);

@@ -6,7 +6,8 @@
 
 #include "cluster.h"
 
-/* Posts all, in an order of its own on each side, and looks after the endpoints only when it must. */
+/* Posts all, in an order of its own on each side, and looks after the endpoints only when it must.
+ */
 static void
 flood(struct cluster *c, uint32_t rooms, uint64_t first)
 {
@@ -93,7 +94,8 @@ test_no_leak(void)
 						 &err),
 					0);
 			else
-				CHECK_EQ(kvf_abort(c.p[0].ep, 1000 + i, "changed my mind", &err), 0);
+				CHECK_EQ(
+					kvf_abort(c.p[0].ep, 1000 + i, "changed my mind", &err), 0);
 			CHECK_EQ(cluster_wait(&c, &c.p[0], 1000 + i, CLUSTER_WAIT_MS), KVF_FAILED);
 			CHECK_EQ(cluster_release(&c, &c.p[0], 1000 + i), 0);
 			if (i % 2 == 0) {
@@ -140,11 +142,8 @@ test_long_lists(void)
 		struct kvf_pages p[2] = {{PEER_TOKENS, n, ids[1]}, {PEER_AUX, 1, &aux}};
 		struct kvf_recv_args ra = {
 			.room = 1, .total_tokens = n, .lists = d, .num_lists = 2};
-		struct kvf_send_args sa = {.room = 1,
-			.num_tokens = n,
-			.total_tokens = n,
-			.lists = p,
-			.num_lists = 2};
+		struct kvf_send_args sa = {
+			.room = 1, .num_tokens = n, .total_tokens = n, .lists = p, .num_lists = 2};
 		uint32_t small_ids[16], other = 2;
 		struct kvf_pages sl[2] = {{PEER_TOKENS, 16, small_ids}, {PEER_AUX, 1, &other}};
 
@@ -167,11 +166,8 @@ test_long_lists(void)
 		/* The same grant again, at once: all of it was given back. */
 		ra = (struct kvf_recv_args){
 			.room = 3, .total_tokens = n, .lists = d, .num_lists = 2};
-		sa = (struct kvf_send_args){.room = 3,
-			.num_tokens = n,
-			.total_tokens = n,
-			.lists = p,
-			.num_lists = 2};
+		sa = (struct kvf_send_args){
+			.room = 3, .num_tokens = n, .total_tokens = n, .lists = p, .num_lists = 2};
 		CHECK_EQ(cluster_recv_lists(&c, 0, &ra, &err), 0);
 		CHECK_EQ(cluster_send_lists(&c, 0, &sa, &err), 0);
 		cluster_finish(&c, 3, KVF_SUCCESS);

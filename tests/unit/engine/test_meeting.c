@@ -37,8 +37,8 @@ take_back(struct peer *p, uint8_t *copy)
 	free(copy);
 }
 
-/* Opens two by two endpoints whose decode rank 1 was changed by `spoil`, checks that room after room is refused
- * at everybody, replaces that rank by a good one and sees rooms pass. */
+/* Opens two by two endpoints whose decode rank 1 was changed by `spoil`, checks that room after
+ * room is refused at everybody, replaces that rank by a good one and sees rooms pass. */
 static void
 misfit(void (*spoil)(struct peer *), int code, const char *text)
 {
@@ -297,7 +297,8 @@ test_progress_is_no_timeout(void)
 	cluster_close(&c);
 }
 
-/* A member of a group that already linked comes back as another process: rooms go on with the new one. */
+/* A member of a group that already linked comes back as another process: rooms go on with the new
+ * one. */
 static void
 test_member_replaced(void)
 {
@@ -319,11 +320,10 @@ test_member_replaced(void)
 			copy[i] = remember(&c.d[i]);
 		CHECK_EQ(cluster_send(&c, 0, 100 + room, 0, 0, 100, 0, &err), 0);
 		CHECK_EQ(cluster_recv(&c, 0, 100 + room, 0, 100, 0, &err), 0);
-		CHECK_EQ(cluster_until(&c, &c.d[0], 100 + room, KVF_WAITING_FOR_INPUT,
-				 CLUSTER_WAIT_MS),
+		CHECK_EQ(cluster_until(
+				 &c, &c.d[0], 100 + room, KVF_WAITING_FOR_INPUT, CLUSTER_WAIT_MS),
 			KVF_WAITING_FOR_INPUT);
-		CHECK_EQ(kvf_endpoint_close(gone->ep), 0);
-		gone->ep = NULL;
+		CHECK_EQ(cluster_leave(&c, gone), 0);
 		if (gone != &c.p[0]) {
 			expect_failed(&c, &c.p[0], 100 + room, KVF_E_PEER_DIED,
 				gone->role == KVF_PREFILL ? "prefill p[1]" : "decode d[");

@@ -119,8 +119,9 @@ test_capacity(void)
 	setup();
 	p.lists[0].count = 6;
 	both(0, TOTAL, TOTAL);
-	refused(KVF_E_CAPACITY, "num_kv_tokens must fit in the provided source pages, got tokens=100, "
-				"capacity=96");
+	refused(KVF_E_CAPACITY,
+		"num_kv_tokens must fit in the provided source pages, got tokens=100, "
+		"capacity=96");
 	teardown();
 }
 
@@ -153,8 +154,9 @@ test_page_outside(void)
 	d.pages[2] = good;
 	p.pages[6] = 1u << 31;
 	both(0, TOTAL, TOTAL);
-	refused(KVF_E_PAGE, "prefill p[0]: page=2147483648 at index=6 of list=0 is outside the pool, "
-			    "limit=64");
+	refused(KVF_E_PAGE,
+		"prefill p[0]: page=2147483648 at index=6 of list=0 is outside the pool, "
+		"limit=64");
 	p.pages[6] = 0;
 	p.aux = 16;
 	both(0, TOTAL, TOTAL);
@@ -174,13 +176,14 @@ test_page_twice(void)
 	setup();
 	d.pages[5] = d.pages[1];
 	both(0, TOTAL, TOTAL);
-	snprintf(text, sizeof(text), "page=%u stands twice in list=0, again at index=5", d.pages[1]);
+	snprintf(
+		text, sizeof(text), "page=%u stands twice in list=0, again at index=5", d.pages[1]);
 	refused(KVF_E_DUP_PAGE, text);
 	teardown();
 }
 
-/* A page that a live room holds is refused to another; that room is not harmed, and once it drained the page is
- * free, though the room is not released yet. */
+/* A page that a live room holds is refused to another; that room is not harmed, and once it drained
+ * the page is free, though the room is not released yet. */
 static void
 test_page_of_another_room(void)
 {
@@ -220,8 +223,9 @@ test_prefix(void)
 
 	setup();
 	both(8, TOTAL, TOTAL);
-	refused(KVF_E_PREFIX, "PD DCP transfer requires decode_prefix_len to align to the virtual DCP "
-			      "page size (16), got 8");
+	refused(KVF_E_PREFIX,
+		"PD DCP transfer requires decode_prefix_len to align to the virtual DCP "
+		"page size (16), got 8");
 	teardown();
 
 	setup_with(NULL, &s);
@@ -231,8 +235,9 @@ test_prefix(void)
 	CHECK_EQ(cluster_recv(&c, 1, room, 32, TOTAL, 0, &err), 0);
 	CHECK_EQ(cluster_wait(&c, &c.d[1], room, CLUSTER_WAIT_MS), KVF_FAILED);
 	CHECK_EQ(kvf_room_error(c.d[1].ep, room, &err), KVF_E_PREFIX);
-	CHECK_STR_HAS(err.text, "decode d[0]: PD DCP transfer requires decode_prefix_len to align to "
-				"the virtual DCP page size (32), got 16");
+	CHECK_STR_HAS(err.text,
+		"decode d[0]: PD DCP transfer requires decode_prefix_len to align to "
+		"the virtual DCP page size (32), got 16");
 	CHECK_EQ(cluster_release(&c, &c.d[1], room), 0);
 	memcpy(c.d[1].shadow, c.d[1].base, c.d[1].pool_bytes);
 	refused(KVF_E_PREFIX, "(32), got 16");
@@ -261,7 +266,8 @@ test_order(void)
 	sqe.tokens = 0;
 	sqe.total = TOTAL;
 	raw_post(c.p[0].ep, &sqe);
-	refused_late(KVF_E_ORDER, "prefill p[0]: chunk start=48 tokens=0 does not follow, expected=32");
+	refused_late(
+		KVF_E_ORDER, "prefill p[0]: chunk start=48 tokens=0 does not follow, expected=32");
 
 	/* ... an overlap ... */
 	CHECK_EQ(post_recv(0, TOTAL), 0);
@@ -282,7 +288,8 @@ test_order(void)
 	raw_post(c.p[0].ep, &sqe);
 	refused_late(KVF_E_TOTAL, "100");
 
-	/* ... and a chunk after the final one. The receiver is not there yet, or it would be over. */
+	/* ... and a chunk after the final one. The receiver is not there yet, or it would be over.
+	 */
 	CHECK_EQ(post_send(0, TOTAL, TOTAL, p.num), 0);
 	CHECK_EQ(post_send(TOTAL, 0, TOTAL, 1), KVF_E_ORDER);
 	sqe.room = room;
@@ -342,8 +349,9 @@ test_aux(void)
 	/* Aux with a chunk that is not the final one. */
 	CHECK_EQ(post_recv(0, TOTAL), 0);
 	CHECK_EQ(post_send(0, 32, TOTAL, 2), 0);
-	refused(KVF_E_STATE_LIST, "list=1 (state or aux) goes with the final chunk only, this one ends "
-				  "at=32 of total=100");
+	refused(KVF_E_STATE_LIST,
+		"list=1 (state or aux) goes with the final chunk only, this one ends "
+		"at=32 of total=100");
 	teardown();
 }
 
@@ -360,7 +368,8 @@ test_state(void)
 		if (d.lists[i].list == PEER_STATE)
 			d.lists[i] = (struct kvf_pages){PEER_STATE, 2, two};
 	both(0, TOTAL, TOTAL);
-	refused_late(KVF_E_STATE_LIST, "index lists of type=state tag=1 differ, prefill=1 decode=2");
+	refused_late(
+		KVF_E_STATE_LIST, "index lists of type=state tag=1 differ, prefill=1 decode=2");
 	teardown();
 }
 
@@ -388,7 +397,8 @@ test_lists(void)
 	cluster_finish(&c, room++, KVF_SUCCESS);
 	p.num = 2;
 
-	/* What the library never writes: a list twice, one past the last, and one out of the arena. */
+	/* What the library never writes: a list twice, one past the last, and one out of the arena.
+	 */
 	CHECK_EQ(post_recv(0, TOTAL), 0); /* so that the library knows the room */
 	CHECK_EQ(cluster_wait(&c, &c.d[0], room, 0), KVF_E_TIMEOUT);
 	CHECK_EQ(kvf_abort(c.d[0].ep, room, NULL, NULL), 0);
@@ -427,7 +437,8 @@ test_numbers(void)
 	} bad[] = {
 		{0, (1ull << 62) + 1, KVF_E_OVERFLOW, "total=4611686018427387905"},
 		{UINT64_MAX, TOTAL, KVF_E_OVERFLOW, "start=18446744073709551615"},
-		{TOTAL + 1, TOTAL, KVF_E_INVAL, "prefix_tokens=101 must not exceed total_tokens=100"},
+		{TOTAL + 1, TOTAL, KVF_E_INVAL,
+			"prefix_tokens=101 must not exceed total_tokens=100"},
 		{0, 1ull << 62, KVF_E_DST_PAGES, "required=288230376151711744, provided=0"},
 	};
 	struct kvf_sqe sqe = {.op = KVF_OP_RECV};
@@ -473,7 +484,8 @@ test_quota(void)
 	p.lists[0] = (struct kvf_pages){PEER_TOKENS, 9, ids};
 	both(0, TOTAL, TOTAL);
 	refused(KVF_E_QUOTA, "index lists of prefill p[0] need 36 bytes, in use=0 limit=32");
-	/* Two requests that do not fit together: the first is not harmed, the second is refused and works later. */
+	/* Two requests that do not fit together: the first is not harmed, the second is refused and
+	 * works later. */
 	CHECK_EQ(cluster_recv(&c, 0, 1, 0, 16 * 4, 7, &err), 0);
 	p.lists[0] = (struct kvf_pages){PEER_TOKENS, 7, p.pages};
 	both(0, TOTAL, TOTAL);

@@ -94,7 +94,8 @@ test_late_receivers(void)
 	cluster_close(&c);
 }
 
-/* A chunk comes after everything before it was copied: twice, the second one from one sender late. */
+/* A chunk comes after everything before it was copied: twice, the second one from one sender late.
+ */
 static void
 test_late_chunk(void)
 {
@@ -161,8 +162,8 @@ test_states_rise(void)
 		CHECK_EQ(cluster_wait(&c, &c.d[i], 12, CLUSTER_WAIT_MS), KVF_SUCCESS);
 	for (i = 0; i < 3; i++) {
 		e = cluster_seen(&c, i < 2 ? &c.d[i] : &c.p[0], 12);
-		CHECK_EQ(e->mask, MASK(KVF_WAITING_FOR_INPUT) | MASK(KVF_TRANSFERRING) |
-					  MASK(KVF_SUCCESS));
+		CHECK_EQ(e->mask,
+			MASK(KVF_WAITING_FOR_INPUT) | MASK(KVF_TRANSFERRING) | MASK(KVF_SUCCESS));
 		CHECK_EQ(e->tokens, 200);
 		CHECK_EQ(e->drained, 1);
 	}
@@ -198,7 +199,8 @@ test_tokens_and_reuse(void)
 	cluster_close(&c);
 }
 
-/* One sender is through with its chunks, each rank having taken another one; the other sender is late. */
+/* One sender is through with its chunks, each rank having taken another one; the other sender is
+ * late. */
 static void
 test_tokens_while_others_wait(void)
 {
@@ -246,7 +248,8 @@ test_prefix_trimming(void)
 	cluster_close(&c);
 }
 
-/* An id is used again while the other side still holds the last use, in both orders, and at once on both. */
+/* An id is used again while the other side still holds the last use, in both orders, and at once on
+ * both. */
 static void
 test_room_id_again(void)
 {
@@ -268,9 +271,8 @@ test_room_id_again(void)
 			cluster_recv_all(&c, 5, 0, 90 + k, k % 16);
 			CHECK_EQ(kvf_room_status(c.d[0].ep, 5), KVF_BOOTSTRAPPING);
 			CHECK_EQ(kvf_send(c.p[0].ep,
-					 &(struct kvf_send_args){.room = 5,
-						 .start_token = 90,
-						 .total_tokens = 90},
+					 &(struct kvf_send_args){
+						 .room = 5, .start_token = 90, .total_tokens = 90},
 					 &err),
 				KVF_E_EXIST);
 			for (i = 0; i < 2; i++)
@@ -354,7 +356,8 @@ test_keys(void)
 	CHECK_EQ(kvf_abort(thief.d[0].ep, 77, "never mind", &err), 0);
 	CHECK_EQ(cluster_wait(&thief, &thief.d[0], 77, CLUSTER_WAIT_MS), KVF_FAILED);
 	CHECK_EQ(cluster_release(&thief, &thief.d[0], 77), 0);
-	memcpy(thief.d[0].shadow, before, thief.d[0].pool_bytes); /* what it hoped for did not come */
+	memcpy(thief.d[0].shadow, before,
+		thief.d[0].pool_bytes); /* what it hoped for did not come */
 	free(before);
 
 	/* 0 is a key like any other. */
@@ -377,8 +380,7 @@ test_late_member(void)
 
 	s.limits = &limits;
 	cluster_open(&c, NULL, &s);
-	kvf_endpoint_close(c.d[1].ep);
-	c.d[1].ep = NULL;
+	CHECK_EQ(cluster_leave(&c, &c.d[1]), 0);
 	CHECK_EQ(cluster_recv(&c, 0, 21, 0, 64, 0, &err), 0);
 	cluster_send_all(&c, 21, 0, 64, 64, 0);
 	cluster_sleep_ms(1700);
@@ -407,7 +409,7 @@ test_prompt_goodbye(void)
 	s.limits = &limits;
 	cluster_open(&c, NULL, &s);
 	for (i = 0; i < 12; i++) {
-		CHECK_EQ(kvf_endpoint_close(c.d[0].ep), 0);
+		CHECK_EQ(cluster_leave(&c, &c.d[0]), 0);
 		CHECK_EQ(peer_connect(&c.d[0], rig_socket(c.rig), &limits, &err), 0);
 	}
 	cluster_close(&c);

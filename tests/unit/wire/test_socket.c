@@ -193,6 +193,15 @@ test_end_of_stream(void)
 	close(sv[0]);
 	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 0);
 	close(sv[1]);
+	/* And what it said before that is not lost: it may be why. */
+	make_pair(sv);
+	raw_send(sv[1], "unread", 6, 0);
+	raw_send(sv[0], "why", 3, 0);
+	close(sv[0]);
+	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 3);
+	CHECK(memcmp(in, "why", 3) == 0);
+	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), NULL, NULL, 1000, &err), 0);
+	close(sv[1]);
 }
 
 static void
