@@ -33,8 +33,7 @@ struct kvf_engine_config {
 	bool busy;               /* never sleep when idle */
 	uint32_t max_endpoints;  /* 0: 256 */
 	uint64_t max_pool_bytes; /* of one endpoint; 0: no limit */
-	/* Index lists and chunks that one endpoint may have in flight; its max_rooms may not take
-	 * more either. 0: 256 MiB */
+	/* Index lists that one endpoint may have in flight; 0: 256 MiB */
 	uint64_t max_request_bytes;
 	uint32_t drain_ms; /* how long a stop lets transfers finish; 0: 2000 */
 	bool quiet;        /* log only what went wrong */

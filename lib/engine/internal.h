@@ -121,6 +121,7 @@ struct kvf_ep {
 	uint32_t
 		*grants[KVF_MAX_LISTS]; /* per page: low 32 bits of the seq that holds it, 0 free */
 	uint64_t request_bytes;         /* slab memory of its lists */
+	uint32_t num_chunks;            /* not sent yet */
 	struct kvf_ep_counters counters;
 };
 

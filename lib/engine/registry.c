@@ -13,7 +13,8 @@
 
 #include "engine/internal.h"
 
-#define MAX_GROUPS 1024u
+#define MAX_GROUPS     1024u
+#define MAX_ROOM_BYTES (UINT64_C(256) << 20) /* of one endpoint */
 
 struct kvf_want {
 	struct kvf_want *next;
@@ -241,17 +242,17 @@ ep_free(struct kvf_engine *e, struct kvf_ep *ep)
 
 /* What the rooms of an endpoint take at the most, beside the index lists. */
 static int
-check_rooms(const struct kvf_engine *e, const struct kvf_msg_register *msg, struct kvf_err *err)
+check_rooms(const struct kvf_msg_register *msg, struct kvf_err *err)
 {
 	uint64_t each = sizeof(struct kvf_room) + sizeof(struct kvf_part) +
 			msg->group_size * sizeof(struct kvf_part *);
 
-	if (msg->max_rooms > e->cfg.max_request_bytes / each)
+	if (msg->max_rooms > MAX_ROOM_BYTES / each)
 		return kvf_fail(err, KVF_E_QUOTA,
-			"max_rooms=%u of group_size=%u take %" PRIu64 " bytes each, limit=%" PRIu64
-			" rooms (max_request_bytes=%" PRIu64 ")",
-			msg->max_rooms, msg->group_size, each, e->cfg.max_request_bytes / each,
-			e->cfg.max_request_bytes);
+			"max_rooms=%u with group_size=%u take %" PRIu64
+			" bytes each, limit=%" PRIu64 " rooms (%" PRIu64 " bytes)",
+			msg->max_rooms, msg->group_size, each, MAX_ROOM_BYTES / each,
+			MAX_ROOM_BYTES);
 	return 0;
 }
 
@@ -264,7 +265,7 @@ kvf_registry_add(struct kvf_engine *e, struct kvf_registration *reg, int pool_fd
 	struct kvf_ep *ep;
 	int rc;
 
-	rc = check_rooms(e, msg, err);
+	rc = check_rooms(msg, err);
 	g = rc == 0 ? group_get(e, msg, err) : NULL;
 	if (g == NULL)
 		rc = err->code;

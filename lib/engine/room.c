@@ -20,6 +20,7 @@
 #define SWEEP_PER_ROUND 16384
 #define TIMERS_PER_TICK 64
 #define REAP_PER_ROUND  1024
+#define MAX_CHUNKS      131072u /* of one endpoint */
 
 static uint64_t
 mix(uint64_t x)
@@ -458,10 +459,9 @@ post_send(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in, st
 	if (in->err.code != 0 || ended(p))
 		return;
 	/* Chunks of no token cost nothing but this. */
-	if (sizeof(*c) > d->engine->cfg.max_request_bytes - ep->request_bytes) {
-		kvf_fail(&in->err, KVF_E_QUOTA,
-			"a chunk of %s needs %zu bytes, in use=%" PRIu64 " limit=%" PRIu64,
-			ep->name, sizeof(*c), ep->request_bytes, d->engine->cfg.max_request_bytes);
+	if (ep->num_chunks == MAX_CHUNKS) {
+		kvf_fail(&in->err, KVF_E_QUOTA, "chunks=%u of %s wait to be sent, limit=%u",
+			ep->num_chunks, ep->name, MAX_CHUNKS);
 		return;
 	}
 	c = kvf_slab_alloc(&d->slab, sizeof(*c));
@@ -470,7 +470,7 @@ post_send(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in, st
 		return;
 	}
 	memset(c, 0, sizeof(*c));
-	ep->request_bytes += sizeof(*c);
+	ep->num_chunks++;
 	c->start = sqe->start;
 	c->tokens = sqe->tokens;
 	c->final = sqe->start + sqe->tokens == sqe->total;

