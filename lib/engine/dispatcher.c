@@ -323,9 +323,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 		d->next_tick = now + d->hz / 1000000 * TICK_US;
 		show_memory(d);
 		kvf_rooms_expire(d);
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead)
-				kvf_room_timers(d, d->eps[i]);
+		kvf_timers_run(d);
 		bury(d);
 	}
 	for (i = 0; i < d->num_eps; i++)

@@ -115,7 +115,7 @@ struct kvf_ep {
 	struct kvf_intake intake;
 	uint32_t num_parts;     /* not released */
 	struct kvf_part *parts; /* all that still refer to this endpoint */
-	struct kvf_part *timer; /* where the deadline scan goes on; dead: whose room fails next */
+	struct kvf_part *timer; /* dead: whose room fails next */
 	struct kvf_part *dirty_head, *dirty_tail;
 	struct kvf_err event; /* about the endpoint itself, to be published */
 	uint32_t
@@ -143,6 +143,8 @@ struct kvf_part {
 	struct kvf_part *ep_next, *ep_prev;
 	struct kvf_part *dirty_next;
 	struct kvf_part *sweep_next;
+	struct kvf_part *timer_next,
+		**timer_at; /* in its slot of the wheel; timer_at NULL: in none */
 	struct kvf_leg *legs;
 	uint64_t seq;
 	uint8_t role;
@@ -247,6 +249,7 @@ struct kvf_room {
 };
 
 #define KVF_ROOM_BUCKETS 65536u
+#define KVF_TIMER_SLOTS  16384u
 
 /* Notes between control and dispatcher, copied by value through the rings. */
 enum kvf_note_type {
@@ -303,6 +306,8 @@ struct kvf_dispatcher {
 	uint32_t num_lingering;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
+	struct kvf_part *timers[KVF_TIMER_SLOTS]; /* by deadline; see timer.c */
+	uint64_t timer_tick;                      /* of the slot that is looked at next */
 	struct kvf_link_slot *links;
 	bool untold;         /* some link has rooms that have not heard of it */
 	bool unburied;       /* dead endpoints can be buried further at once */
@@ -412,11 +417,15 @@ void kvf_part_linked(struct kvf_dispatcher *d, struct kvf_part *part);
 bool kvf_sweep(struct kvf_dispatcher *d);
 void kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room);
 struct kvf_room **kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id);
-void kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep);
 void kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep);
 /* Fails the rooms of a dead endpoint, so many at a time; true if there were any. */
 bool kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
+
+/* timer.c */
+void kvf_timer_set(struct kvf_dispatcher *d, struct kvf_part *part); /* by what it waits for now */
+void kvf_timer_drop(struct kvf_part *part);
+void kvf_timers_run(struct kvf_dispatcher *d);
 
 /* linger.c */
 void kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room); /* the last part is released */
