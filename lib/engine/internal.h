@@ -431,6 +431,9 @@ void kvf_timers_run(struct kvf_dispatcher *d);
 void kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room); /* the last part is released */
 void kvf_linger_end(struct kvf_dispatcher *d, struct kvf_room *room); /* it is joined, or freed */
 void kvf_rooms_expire(struct kvf_dispatcher *d);
+/* May a member that states this total join a room that lingers? */
+bool kvf_linger_joinable(
+	const struct kvf_dispatcher *d, const struct kvf_room *room, uint64_t total);
 /* If no member of the group is left, whoever comes next under its name knows nothing of its rooms.
  */
 void kvf_linger_end_all(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
@@ -440,6 +443,8 @@ void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
 bool kvf_link_tell(struct kvf_dispatcher *d); /* rooms that waited for a link, so many at a time */
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
+bool kvf_link_refused(
+	const struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
 
 /* segment.c */

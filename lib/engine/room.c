@@ -57,9 +57,12 @@ part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64
 }
 
 static bool
-joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
+joinable(const struct kvf_dispatcher *d, const struct kvf_room *r, const struct kvf_ep *ep,
+	const struct kvf_sqe *sqe)
 {
 	if (r->id != sqe->room || r->key != sqe->key)
+		return false;
+	if (r->lingering && !kvf_linger_joinable(d, r, sqe->total))
 		return false;
 	if (ep->role == KVF_PREFILL) {
 		if (r->prefill != NULL)
@@ -81,7 +84,7 @@ room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe
 	struct kvf_room **at, *over = NULL;
 
 	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
-		if (!joinable(*at, ep, sqe))
+		if (!joinable(d, *at, ep, sqe))
 			continue;
 		if (!(*at)->lingering)
 			return *at;
