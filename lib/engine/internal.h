@@ -106,6 +106,8 @@ struct kvf_ep {
 	bool bye;           /* the client waits for BYE_DONE */
 
 	/* Dispatcher's. */
+	bool dying;      /* its client is gone; what it posted until then is still read */
+	uint32_t sq_end; /* dying: up to here */
 	bool dead;
 	bool faulted;
 	struct kvf_err fault; /* written before NOTE_EP_FAULT, read by control after it */
