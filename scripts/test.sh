@@ -10,14 +10,15 @@ me=${0##*/}
 
 usage() {
 	cat <<EOF
-usage: $me [--cc gcc|clang] [--sanitize none|address|thread] [--suite NAME] [--build-dir DIR] [--all]
+usage: $me [--cc gcc|clang] [--sanitize none|address|thread] [--suite NAME] [--build-dir DIR] [--style] [--all]
 
   --cc CC          build with CC (default gcc); may be repeated or a comma list
   --sanitize KIND  none (default), address (with undefined) or thread; may be repeated or a comma list;
                    each CC is built with each KIND
   --suite NAME     only test programs of this name or of this meson suite; may be repeated
   --build-dir DIR  build in DIR, DIR-clang, DIR-asan ... (default: build in the checkout)
-  --all            what CI does: gcc, clang, gcc with address, gcc with thread sanitizer, style checks
+  --style          clang-format and cppcheck as well
+  --all            gcc, clang, gcc with address, gcc with thread sanitizer, style
 
 Environment:
   KVFERRY_TEST_HUGEPAGES  2 MiB pages to lend to the programs while they run (default 512, at most a
@@ -157,7 +158,7 @@ fi
 
 declare -a ccs=() sanitizers=() configs=()
 build_dir=
-all=0
+all=0 style=0
 suites_wanted=
 
 add_words() { # ARRAY ALLOWED WORDS
@@ -178,7 +179,8 @@ while [ $# -gt 0 ]; do
 	--sanitize) add_words sanitizers "none address thread" "$2" && shift ;;
 	--suite) suites_wanted="$suites_wanted $2" && shift ;;
 	--build-dir) build_dir=$2 && shift ;;
-	--all) all=1 ;;
+	--style) style=1 ;;
+	--all) all=1 style=1 ;;
 	-h | --help)
 		usage
 		exit 0
@@ -256,7 +258,7 @@ for c in "${configs[@]}"; do
 	clang:*) groups+=(clang clang-sanitizers) ;;
 	esac
 done
-[ $all = 0 ] || groups+=(style)
+[ $style = 0 ] || groups+=(style)
 if ! "$here/deps.sh" "${groups[@]}"; then
 	failure "something that the build needs is not installed"
 	total
@@ -295,7 +297,7 @@ check_style() {
 	fi
 }
 
-if [ $all = 1 ]; then
+if [ $style = 1 ]; then
 	echo "== style"
 	check_style
 fi

@@ -37,7 +37,7 @@ struct kvf_endpoint {
 	struct kvf_rooms rooms;
 
 	enum kvf_ep_state state;
-	bool corrupt;     /* the completion ring makes no sense any more */
+	bool corrupt; /* the completion ring makes no sense any more */
 	/* A loss of the engine that the caller was not told of, by kvf_poll() and by kvf_wait(). */
 	bool poll_gone, wait_gone;
 	struct kvf_err lost_why;

@@ -53,7 +53,7 @@ struct kvf_sqe {
 	uint8_t op; /* enum kvf_sq_op */
 	uint8_t num_lists;
 	uint16_t flags; /* KVF_ROOM_* */
-	int32_t code; /* ABORT: enum kvf_error of the caller's, 0 otherwise */
+	int32_t code;   /* ABORT: enum kvf_error of the caller's, 0 otherwise */
 	uint64_t room;
 	uint64_t seq; /* which use of this room id by this endpoint: counts up from 1, never reused
 		       */

@@ -9,7 +9,8 @@
 
 struct rig;
 
-/* cfg->socket is chosen here; NULL cfg: defaults. Aborts the test program when EAL does not start. */
+/* cfg->socket is chosen here; NULL cfg: defaults. Aborts the test program when EAL does not start.
+ */
 struct rig *rig_start(const struct kvf_engine_config *cfg);
 /* The same, but the engine may refuse to start: NULL, with *err set. */
 struct rig *rig_try_start(const struct kvf_engine_config *cfg, struct kvf_err *err);

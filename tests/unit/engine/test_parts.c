@@ -150,7 +150,8 @@ fake_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_t
 		if (off / SLOT_SPAN != slot + 1u)
 			abort();
 		in_lane = off % SLOT_SPAN % LANE_SPAN / 64;
-		atomic_fetch_add(&counts[slot][in_lane / UNIT_ROWS][off % SLOT_SPAN / LANE_SPAN], 1);
+		atomic_fetch_add(
+			&counts[slot][in_lane / UNIT_ROWS][off % SLOT_SPAN / LANE_SPAN], 1);
 	}
 	every = atomic_load(&error_every);
 	if (every != 0 && batch % every == 0) {

@@ -92,7 +92,8 @@ test_mismatches(void)
 	two_ranks(&g, KVF_STATE, 4);
 	CHECK_EQ(group_verify(&g), 0);
 	g.decode[0]->comps[0].rule = KVF_STATE_RING;
-	REFUSED(&g, KVF_E_MISMATCH, "rules of state", "entry=0", "layer=5", "prefill=0", "decode=3");
+	REFUSED(&g, KVF_E_MISMATCH, "rules of state", "entry=0", "layer=5", "prefill=0",
+		"decode=3");
 	group_free(&g);
 
 	/* The odd one may also be the second of two prefill ranks. */
