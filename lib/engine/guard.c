@@ -12,31 +12,46 @@
 
 struct kvf_guard_region {
 	_Atomic uintptr_t base; /* 0: free. Stored last on add, first on remove. */
-	uint64_t length;
-	uint64_t page_size;
+	_Atomic uint64_t length;
+	_Atomic uint64_t page_size;
 	_Atomic bool lost;
 };
 
 static struct kvf_guard_region regions[MAX_REGIONS];
 static struct sigaction previous;
 
+/* Is `addr` in this region? The others may be changing while we look. */
+static bool
+holds(struct kvf_guard_region *r, uintptr_t addr, uintptr_t *page, uint64_t *page_size)
+{
+	/* acquire: partner of the release in kvf_guard_add(), and keeps these in order */
+	uintptr_t base = atomic_load_explicit(&r->base, memory_order_acquire);
+	uint64_t length = atomic_load_explicit(&r->length, memory_order_acquire);
+
+	*page_size = atomic_load_explicit(&r->page_size, memory_order_acquire);
+	if (base == 0 || atomic_load_explicit(&r->base, memory_order_relaxed) != base)
+		return false;
+	if (addr < base || addr - base >= length)
+		return false;
+	*page = base + (addr - base) / *page_size * *page_size;
+	return true;
+}
+
 static void
 on_sigbus(int sig, siginfo_t *info, void *context)
 {
-	uintptr_t addr = (uintptr_t)info->si_addr, base, page;
+	uintptr_t addr = (uintptr_t)info->si_addr, page;
 	int saved = errno, i;
+	uint64_t page_size;
 	void *got;
 
 	for (i = 0; i < MAX_REGIONS; i++) {
-		/* acquire: partner of the release in kvf_guard_add() */
-		base = atomic_load_explicit(&regions[i].base, memory_order_acquire);
-		if (base == 0 || addr < base || addr - base >= regions[i].length)
+		if (!holds(&regions[i], addr, &page, &page_size))
 			continue;
-		page = base + (addr - base) / regions[i].page_size * regions[i].page_size;
 		atomic_store_explicit(&regions[i].lost, true, memory_order_relaxed);
 		/* A system call, hence safe in a handler. Copies go on into memory that nobody
 		 * sees. */
-		got = mmap((void *)page, regions[i].page_size, PROT_READ | PROT_WRITE,
+		got = mmap((void *)page, page_size, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 		if (got == MAP_FAILED)
 			break;
@@ -85,8 +100,8 @@ kvf_guard_add(void *base, uint64_t length, uint64_t page_size)
 
 		if (atomic_load_explicit(&r->base, memory_order_relaxed) != 0)
 			continue;
-		r->length = length;
-		r->page_size = page_size;
+		atomic_store_explicit(&r->length, length, memory_order_relaxed);
+		atomic_store_explicit(&r->page_size, page_size, memory_order_relaxed);
 		atomic_store_explicit(&r->lost, false, memory_order_relaxed);
 		atomic_store_explicit(&r->base, (uintptr_t)base, memory_order_release);
 		return r;
