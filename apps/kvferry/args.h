@@ -52,6 +52,7 @@ int cmd_plan(int argc, char **argv, struct kvf_err *err);
 int cmd_link(int argc, char **argv, struct kvf_err *err);
 int cmd_group(int argc, char **argv, struct kvf_err *err);
 int cmd_status(int argc, char **argv, struct kvf_err *err);
+int cmd_top(int argc, char **argv, struct kvf_err *err);
 int cmd_doctor(int argc, char **argv, struct kvf_err *err);
 
 #endif

@@ -10,6 +10,7 @@ static const struct command commands[] = {
 	{"link", "print who would serve what between two groups, or why they do not fit", cmd_link},
 	{"group", "print the contiguous groups of two index lists", cmd_group},
 	{"status", "ask a running kvferryd how it is", cmd_status},
+	{"top", "rates of a running kvferryd, again and again", cmd_top},
 	{"doctor", "look at this host: hugepages, limits, CPU, engine", cmd_doctor},
 };
 

@@ -22,6 +22,7 @@
 #define SLICES_PER_ROUND 1
 #define STOP_FLUSH_MS    1000
 #define PUBLISH_PER_TURN 1024
+#define DYING_ROUNDS     64
 #define STALL_MS         20  /* the engine did not run for longer than it meant to sleep */
 #define STALL_GRACE_MS   100 /* then what waits in the rings is read before deadlines are judged */
 
@@ -143,9 +144,63 @@ ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	ep->dead = true;
 	ep->dirty_head = ep->dirty_tail = NULL;
 	ep->group->live[ep->rank] = NULL;
+	d->unburied = true; /* it may be a second to the next tick */
 	kvf_intake_drop(d, ep);
 	kvf_room_ep_dead(d, ep);
 	kvf_link_invalidate(d, ep->group);
+}
+
+/*
+ * What a client posted before it died counts: its rooms must fail with it, and those who share them
+ * would wait for minutes if nobody ever read that it took part. The ring's memory may be in other
+ * hands still, so the end is taken once.
+ */
+static void
+ep_dying(struct kvf_dispatcher *d, struct kvf_ep *ep)
+{
+	/* acquire: partner of the client's release after entry and arena */
+	ep->sq_end = atomic_load_explicit(&ep->ring.hdr->sq_tail, memory_order_acquire);
+	ep->dying = true;
+	if (ep->faulted || ep->sq_end - ep->sq_head > ep->ring.sq_entries)
+		ep_dead(d, ep);
+}
+
+/* All that it posted is read, or what is left makes no sense. */
+static bool
+finish_dying(struct kvf_dispatcher *d)
+{
+	bool worked = false;
+	uint32_t i;
+
+	for (i = 0; i < d->num_eps; i++) {
+		struct kvf_ep *ep = d->eps[i];
+
+		if (!ep->dying || ep->dead ||
+			(!ep->faulted && (ep->intake.active || ep->sq_head != ep->sq_end)))
+			continue;
+		ep_dead(d, ep);
+		worked = true;
+	}
+	return worked;
+}
+
+/* Somebody came in the place of one that is still being read: no longer than a moment for that. */
+static void
+make_way(struct kvf_dispatcher *d, const struct kvf_ep *next)
+{
+	uint32_t i, n;
+
+	for (i = 0; i < d->num_eps; i++) {
+		struct kvf_ep *ep = d->eps[i];
+
+		if (!ep->dying || ep->dead || ep->group != next->group || ep->rank != next->rank)
+			continue;
+		for (n = 0; n < DYING_ROUNDS && !ep->faulted &&
+			    (ep->intake.active || ep->sq_head != ep->sq_end);
+			n++)
+			kvf_intake_poll(d, ep);
+		ep_dead(d, ep);
+	}
 }
 
 /* Hands dead endpoints back once nothing refers to them. */
@@ -175,10 +230,11 @@ take_notes(struct kvf_dispatcher *d)
 	while (kvf_note_take(d->engine->to_dispatcher, &note)) {
 		switch (note.type) {
 		case NOTE_EP_ADD:
+			make_way(d, note.ep);
 			ep_add(d, note.ep);
 			break;
 		case NOTE_EP_DEAD:
-			ep_dead(d, note.ep);
+			ep_dying(d, note.ep);
 			break;
 		case NOTE_LINK:
 			kvf_link_note(d, &note);
@@ -258,25 +314,40 @@ all_slots_free(const struct kvf_dispatcher *d)
 	return d->free_slots == (KVF_SLOTS == 64 ? UINT64_MAX : (UINT64_C(1) << KVF_SLOTS) - 1);
 }
 
+/* Bytes of a transfer that was posted to its end are still to be copied. One that waits for
+ * somebody waits in vain: nothing is accepted any more. */
+static bool
+moving(const struct kvf_room *room)
+{
+	uint32_t i;
+
+	for (i = 0; room->send_parts != NULL && i < room->prefill->size; i++) {
+		const struct kvf_part *p = room->send_parts[i];
+		const struct kvf_leg *leg;
+
+		if (p == NULL || p->status == KVF_FAILED || p->status == KVF_SUCCESS ||
+			!p->final_posted)
+			continue;
+		for (leg = p->legs; leg != NULL; leg = leg->src_next)
+			if (leg->phase != KVF_PHASE_DONE && !leg->stopped)
+				return true;
+	}
+	return false;
+}
+
 /* One step of an orderly stop; true when everything has come to rest. */
 static bool
 stop_step(struct kvf_dispatcher *d)
 {
 	bool late = d->now >= d->stop_deadline, busy = false;
 	struct kvf_room *room;
-	uint32_t i, k;
+	uint32_t i;
 
 	for (i = 0; i < KVF_ROOM_BUCKETS; i++)
 		for (room = d->buckets[i]; room != NULL; room = room->hash_next) {
-			bool moving = false;
-
-			for (k = 0; room->send_parts != NULL && k < room->prefill->size; k++)
-				moving |= room->send_parts[k] != NULL &&
-					  room->send_parts[k]->status == KVF_TRANSFERRING &&
-					  room->send_parts[k]->final_posted;
 			if (room->err.code != 0)
 				continue;
-			if (moving && !late)
+			if (!late && moving(room))
 				busy = true;
 			else
 				kvf_room_fail(
@@ -301,7 +372,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	*at_rest = false;
 	if (rte_ring_count(d->engine->to_dispatcher) != 0) {
 		take_notes(d);
-		d->unburied = true; /* it may be a second to the next tick */
+		worked = true;
 	}
 	if (d->unburied) {
 		bury(d);
@@ -310,6 +381,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 	for (i = 0; i < d->num_eps; i++)
 		if (!d->eps[i]->dead && !d->eps[i]->faulted)
 			worked |= kvf_intake_poll(d, d->eps[i]);
+	worked |= finish_dying(d);
 	for (i = 0; i < d->num_eps; i++)
 		if (d->eps[i]->dead)
 			worked |= kvf_room_ep_reap(d, d->eps[i]);
@@ -323,9 +395,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 		d->next_tick = now + d->hz / 1000000 * TICK_US;
 		show_memory(d);
 		kvf_rooms_expire(d);
-		for (i = 0; i < d->num_eps; i++)
-			if (!d->eps[i]->dead)
-				kvf_room_timers(d, d->eps[i]);
+		kvf_timers_run(d);
 		bury(d);
 	}
 	for (i = 0; i < d->num_eps; i++)

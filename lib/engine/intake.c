@@ -247,7 +247,9 @@ kvf_intake_poll(struct kvf_dispatcher *d, struct kvf_ep *ep)
 	for (n = 0; n < POSTINGS_PER_ROUND && !ep->faulted; n++) {
 		if (!in->active) {
 			/* acquire: partner of the client's release after entry and arena */
-			tail = atomic_load_explicit(&ep->ring.hdr->sq_tail, memory_order_acquire);
+			tail = ep->dying ? ep->sq_end
+					 : atomic_load_explicit(
+						   &ep->ring.hdr->sq_tail, memory_order_acquire);
 			if (tail == ep->sq_head)
 				break;
 			if (tail - ep->sq_head > ep->ring.sq_entries) {

@@ -106,6 +106,8 @@ struct kvf_ep {
 	bool bye;           /* the client waits for BYE_DONE */
 
 	/* Dispatcher's. */
+	bool dying;      /* its client is gone; what it posted until then is still read */
+	uint32_t sq_end; /* dying: up to here */
 	bool dead;
 	bool faulted;
 	struct kvf_err fault; /* written before NOTE_EP_FAULT, read by control after it */
@@ -115,7 +117,7 @@ struct kvf_ep {
 	struct kvf_intake intake;
 	uint32_t num_parts;     /* not released */
 	struct kvf_part *parts; /* all that still refer to this endpoint */
-	struct kvf_part *timer; /* where the deadline scan goes on; dead: whose room fails next */
+	struct kvf_part *timer; /* dead: whose room fails next */
 	struct kvf_part *dirty_head, *dirty_tail;
 	struct kvf_err event; /* about the endpoint itself, to be published */
 	uint32_t
@@ -143,6 +145,8 @@ struct kvf_part {
 	struct kvf_part *ep_next, *ep_prev;
 	struct kvf_part *dirty_next;
 	struct kvf_part *sweep_next;
+	struct kvf_part *timer_next,
+		**timer_at; /* in its slot of the wheel; timer_at NULL: in none */
 	struct kvf_leg *legs;
 	uint64_t seq;
 	uint8_t role;
@@ -247,6 +251,7 @@ struct kvf_room {
 };
 
 #define KVF_ROOM_BUCKETS 65536u
+#define KVF_TIMER_SLOTS  16384u
 
 /* Notes between control and dispatcher, copied by value through the rings. */
 enum kvf_note_type {
@@ -303,6 +308,8 @@ struct kvf_dispatcher {
 	uint32_t num_lingering;
 	struct kvf_leg *run_head, *run_tail; /* legs with something to plan, in turn */
 	struct kvf_part *sweep_head, *sweep_tail;
+	struct kvf_part *timers[KVF_TIMER_SLOTS]; /* by deadline; see timer.c */
+	uint64_t timer_tick;                      /* of the slot that is looked at next */
 	struct kvf_link_slot *links;
 	bool untold;         /* some link has rooms that have not heard of it */
 	bool unburied;       /* dead endpoints can be buried further at once */
@@ -412,16 +419,23 @@ void kvf_part_linked(struct kvf_dispatcher *d, struct kvf_part *part);
 bool kvf_sweep(struct kvf_dispatcher *d);
 void kvf_room_free(struct kvf_dispatcher *d, struct kvf_room *room);
 struct kvf_room **kvf_room_bucket(struct kvf_dispatcher *d, uint64_t id);
-void kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep);
 void kvf_room_ep_dead(struct kvf_dispatcher *d, struct kvf_ep *ep);
 /* Fails the rooms of a dead endpoint, so many at a time; true if there were any. */
 bool kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
 
+/* timer.c */
+void kvf_timer_set(struct kvf_dispatcher *d, struct kvf_part *part); /* by what it waits for now */
+void kvf_timer_drop(struct kvf_part *part);
+void kvf_timers_run(struct kvf_dispatcher *d);
+
 /* linger.c */
 void kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room); /* the last part is released */
 void kvf_linger_end(struct kvf_dispatcher *d, struct kvf_room *room); /* it is joined, or freed */
 void kvf_rooms_expire(struct kvf_dispatcher *d);
+/* May a member that states this total join a room that lingers? */
+bool kvf_linger_joinable(
+	const struct kvf_dispatcher *d, const struct kvf_room *room, uint64_t total);
 /* If no member of the group is left, whoever comes next under its name knows nothing of its rooms.
  */
 void kvf_linger_end_all(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
@@ -431,6 +445,8 @@ void kvf_link_bind(struct kvf_dispatcher *d, struct kvf_room *room);
 void kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note);
 bool kvf_link_tell(struct kvf_dispatcher *d); /* rooms that waited for a link, so many at a time */
 void kvf_link_invalidate(struct kvf_dispatcher *d, const struct kvf_ep_group *group);
+bool kvf_link_refused(
+	const struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q);
 void kvf_link_unbind(struct kvf_dispatcher *d, struct kvf_room *room);
 
 /* segment.c */

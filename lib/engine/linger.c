@@ -3,9 +3,10 @@
  * Rooms that are over, kept for those who are late.
  *
  * Members of a group do not post at the same time, and a room may be over, and released by all who
- * took part, before the last one posts: refused, aborted, or without any bytes for it. So a room
- * that some member has not taken part in lingers for a while, and whoever is late learns how it
- * ended instead of waiting alone in a new room.
+ * took part, before the last one posts. Where that one cannot mean anything else it is told how the
+ * room ended, instead of waiting alone in a new room: where the two groups do not fit, which is so
+ * for every room of theirs; and where the room succeeded, because the late sender has no bytes for
+ * it. Anything else may be the id's next use, which a room of the past must not touch.
  */
 #include "engine/internal.h"
 
@@ -34,12 +35,27 @@ side_awaited(const struct kvf_ep_group *g, struct kvf_part *const *parts)
 {
 	uint32_t i;
 
-	if (g == NULL)
-		return true;
 	for (i = 0; i < g->size; i++)
 		if (parts[i] == NULL && g->live[i] != NULL)
 			return true;
 	return false;
+}
+
+/* Does what ended the room hold for whoever of its groups comes now? */
+static bool
+still_true(const struct kvf_dispatcher *d, const struct kvf_room *room)
+{
+	if (room->prefill == NULL || room->decode == NULL)
+		return false;
+	if (room->err.code != 0)
+		return kvf_link_refused(d, room->prefill, room->decode);
+	return room->link != NULL && room->link->link != NULL && !room->link->stale;
+}
+
+bool
+kvf_linger_joinable(const struct kvf_dispatcher *d, const struct kvf_room *room, uint64_t total)
+{
+	return still_true(d, room) && (room->err.code != 0 || room->total == total);
 }
 
 void
@@ -48,10 +64,8 @@ kvf_room_over(struct kvf_dispatcher *d, struct kvf_room *room)
 	struct kvf_room *r, *next;
 	uint32_t i;
 
-	/* One that timed out has waited for them already. */
-	if (room->err.code == KVF_E_TIMEOUT ||
-		(!side_awaited(room->prefill, room->send_parts) &&
-			!side_awaited(room->decode, room->recv_parts))) {
+	if (!still_true(d, room) || (!side_awaited(room->prefill, room->send_parts) &&
+					    !side_awaited(room->decode, room->recv_parts))) {
 		kvf_room_free(d, room);
 		return;
 	}

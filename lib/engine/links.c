@@ -28,7 +28,7 @@ free_slot(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 }
 
 static struct kvf_link_slot *
-find(struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q)
+find(const struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q)
 {
 	struct kvf_link_slot *slot;
 
@@ -36,6 +36,15 @@ find(struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep
 		if (!slot->stale && slot->prefill == p && slot->decode == q)
 			return slot;
 	return NULL;
+}
+
+bool
+kvf_link_refused(
+	const struct kvf_dispatcher *d, const struct kvf_ep_group *p, const struct kvf_ep_group *q)
+{
+	const struct kvf_link_slot *slot = find(d, p, q);
+
+	return slot != NULL && slot->refusal.code != 0;
 }
 
 static void

@@ -18,7 +18,6 @@
 #include "engine/internal.h"
 
 #define SWEEP_PER_ROUND 16384
-#define TIMERS_PER_TICK 64
 #define REAP_PER_ROUND  1024
 #define MAX_CHUNKS      131072u /* of one endpoint */
 
@@ -58,9 +57,12 @@ part_find(struct kvf_dispatcher *d, const struct kvf_ep *ep, uint64_t id, uint64
 }
 
 static bool
-joinable(const struct kvf_room *r, const struct kvf_ep *ep, const struct kvf_sqe *sqe)
+joinable(const struct kvf_dispatcher *d, const struct kvf_room *r, const struct kvf_ep *ep,
+	const struct kvf_sqe *sqe)
 {
 	if (r->id != sqe->room || r->key != sqe->key)
+		return false;
+	if (r->lingering && !kvf_linger_joinable(d, r, sqe->total))
 		return false;
 	if (ep->role == KVF_PREFILL) {
 		if (r->prefill != NULL)
@@ -82,7 +84,7 @@ room_get(struct kvf_dispatcher *d, const struct kvf_ep *ep, const struct kvf_sqe
 	struct kvf_room **at, *over = NULL;
 
 	for (at = kvf_room_bucket(d, sqe->room); *at != NULL; at = &(*at)->hash_next) {
-		if (!joinable(*at, ep, sqe))
+		if (!joinable(d, *at, ep, sqe))
 			continue;
 		if (!(*at)->lingering)
 			return *at;
@@ -134,6 +136,7 @@ side_close(struct kvf_dispatcher *d, struct kvf_ep_group *g, struct kvf_part **p
 
 		if (p == NULL)
 			continue;
+		kvf_timer_drop(p);
 		for (c = p->chunks; c != NULL; c = next) {
 			next = c->next;
 			kvf_chunk_free(d, p->ep, c);
@@ -189,6 +192,8 @@ ended(const struct kvf_part *p)
 void
 kvf_part_status(struct kvf_dispatcher *d, struct kvf_part *p, uint8_t status)
 {
+	bool boot = p->status == KVF_BOOTSTRAPPING;
+
 	if (ended(p) || (status != KVF_FAILED && status <= p->status))
 		return;
 	p->status = status;
@@ -202,7 +207,10 @@ kvf_part_status(struct kvf_dispatcher *d, struct kvf_part *p, uint8_t status)
 	}
 	if (ended(p)) {
 		kvf_count(&p->ep->counters.rooms_open, -1);
+		kvf_timer_drop(p);
 		kvf_part_try_drain(d, p);
+	} else if (boot) {
+		kvf_timer_set(d, p);
 	}
 	kvf_part_touch(d, p);
 }
@@ -436,6 +444,7 @@ join(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_sqe *sqe, str
 		if (sqe->group[0] != '\0')
 			memcpy(room->prefill_name, sqe->group, sizeof(room->prefill_name));
 	}
+	kvf_timer_set(d, p);
 	kvf_count(&ep->counters.rooms_open, 1);
 	return p;
 }
@@ -632,31 +641,6 @@ kvf_room_release_posted(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_
 	kvf_fail(&why, KVF_E_PROTO, "%s released room=%" PRIu64 " seq=%" PRIu64 ", which is %s",
 		ep->name, in->sqe.room, in->sqe.seq, p == NULL ? "not held" : "not drained");
 	kvf_ep_fault(d, ep, &why);
-}
-
-static const char *const status_names[] = {
-	"Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success"};
-
-void
-kvf_room_timers(struct kvf_dispatcher *d, struct kvf_ep *ep)
-{
-	struct kvf_part *p = ep->timer != NULL ? ep->timer : ep->parts;
-	uint32_t n;
-
-	for (n = 0; n < TIMERS_PER_TICK && p != NULL; n++) {
-		struct kvf_part *next = p->ep_next;
-		bool boot = p->status == KVF_BOOTSTRAPPING;
-		uint64_t since = boot ? p->posted : p->room->last_progress;
-		uint32_t ms = boot ? p->bootstrap_ms : p->waiting_ms;
-
-		if (!p->released && !ended(p) && d->now > since &&
-			(d->now - since) / (d->hz / 1000) >= ms)
-			kvf_room_fail(d, p->room, ep, KVF_E_TIMEOUT,
-				"timed out in state=%s after seconds=%.3f", status_names[p->status],
-				(double)(d->now - since) / (double)d->hz);
-		p = next;
-	}
-	ep->timer = p;
 }
 
 /* Rooms whose link counts on it but that have not heard from it yet; its own ones are reaped. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/suite.h"
 #include "e2e/member.h"
@@ -231,10 +234,44 @@ lose(struct member *m, int ms)
 	return KVF_E_TIMEOUT;
 }
 
-static int
-finish(struct member *m, uint64_t room, int ms, struct kvf_err *err)
+static uint64_t
+now_us(void)
 {
-	int st = peer_wait(&m->peer, room, ms);
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* Asleep whenever there is nothing to do, like a worker. */
+static int
+await_end(struct member *m, uint64_t room, int ms, uint64_t *ended, uint64_t *drained)
+{
+	uint64_t limit = now_us() + (uint64_t)ms * 1000;
+	struct kvf_event ev[16];
+	int st;
+
+	for (;;) {
+		kvf_poll(m->peer.ep, ev, 16);
+		st = kvf_room_status(m->peer.ep, room);
+		if (st < 0)
+			return st;
+		if (*ended == 0 && (st == KVF_FAILED || st == KVF_SUCCESS))
+			*ended = now_us();
+		if (*ended != 0 && kvf_room_drained(m->peer.ep, room) == 1) {
+			*drained = now_us();
+			return st;
+		}
+		if (now_us() >= limit)
+			return KVF_E_TIMEOUT;
+		kvf_wait(m->peer.ep, 50);
+	}
+}
+
+static int
+finish(struct member *m, uint64_t room, int ms, struct e2e_msg *ans, struct kvf_err *err)
+{
+	int st = await_end(m, room, ms, &ans->value[2], &ans->value[3]);
 
 	if (st == KVF_FAILED)
 		kvf_room_error(m->peer.ep, room, err);
@@ -251,6 +288,47 @@ reconnect(struct member *m, struct kvf_err *err)
 	m->peer.ep = NULL;
 	member_recycle(m);
 	return open_endpoint(m, err);
+}
+
+static int
+come_back(struct member *m, int ms, struct kvf_err *err)
+{
+	struct kvf_event ev[16];
+	uint64_t since = 0;
+
+	do {
+		kvf_poll(m->peer.ep, ev, 16);
+		if (kvf_endpoint_state(m->peer.ep, err) == 1) {
+			member_recycle(m);
+			return 0;
+		}
+	} while (e2e_again(&since, ms));
+	return KVF_E_TIMEOUT;
+}
+
+static int
+await_state(struct member *m, int want, int ms, struct kvf_err *err)
+{
+	struct kvf_event ev[16];
+	uint64_t since = 0;
+	int st;
+
+	do {
+		kvf_wait(m->peer.ep, 20);
+		kvf_poll(m->peer.ep, ev, 16);
+		st = kvf_endpoint_state(m->peer.ep, err);
+	} while (st != want && e2e_again(&since, ms));
+	return st;
+}
+
+static int
+punch(struct member *m, struct kvf_err *err)
+{
+	if (fallocate(kvf_pool_fd(m->peer.pool), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		    (off_t)kvf_pool_mapped_length(m->peer.pool)) == 0)
+		return 0;
+	snprintf(err->text, sizeof(err->text), "fallocate: %s", strerror(errno));
+	return KVF_E_SYS;
 }
 
 static bool
@@ -270,7 +348,7 @@ serve_one(struct member *m, const struct e2e_msg *cmd, struct e2e_msg *ans)
 		ans->code = reach(m, v[0], (int)v[1], (int)v[2]);
 		break;
 	case MEMBER_FINISH:
-		ans->code = finish(m, v[0], (int)v[1], &err);
+		ans->code = finish(m, v[0], (int)v[1], ans, &err);
 		break;
 	case MEMBER_FORGIVE:
 		member_forgive(m, v[0]);
@@ -286,6 +364,21 @@ serve_one(struct member *m, const struct e2e_msg *cmd, struct e2e_msg *ans)
 		break;
 	case MEMBER_RECONNECT:
 		ans->code = reconnect(m, &err);
+		break;
+	case MEMBER_RETURN:
+		ans->code = come_back(m, (int)v[0], &err);
+		break;
+	case MEMBER_ABORT:
+		ans->code = kvf_abort(m->peer.ep, v[0], "as the test wants it", &err);
+		break;
+	case MEMBER_STATE:
+		ans->code = await_state(m, (int)v[0], (int)v[1], &err);
+		break;
+	case MEMBER_PUNCH:
+		ans->code = punch(m, &err);
+		break;
+	case MEMBER_RECYCLE:
+		member_recycle(m);
 		break;
 	default:
 		ans->code = kvf_endpoint_close(m->peer.ep);

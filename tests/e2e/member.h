@@ -61,13 +61,19 @@ enum member_op {
 	MEMBER_RECV = 1, /* value: room, prefix, total, slot */
 	MEMBER_SEND,     /* value: room, start, tokens, total, slot */
 	MEMBER_REACH,    /* value: room, status, ms. Until that status, or an end. code: status */
-	MEMBER_FINISH,  /* value: room, ms. Until it ended and is drained. code: status; text: cause
-			 */
-	MEMBER_FORGIVE, /* value: room */
-	MEMBER_RELEASE, /* value: room */
-	MEMBER_CHECK,   /* value[0] of the answer: bytes that are wrong */
-	MEMBER_LOSE,    /* value: ms. Until the engine is gone: code KVF_E_ENGINE_GONE */
+	MEMBER_FINISH, /* value: room, ms. Until it ended and is drained. code: status; text: cause;
+			  value[1], [2], [3] of the answer: error, and when (CLOCK_MONOTONIC, us) it
+			  was seen to end and to be drained */
+	MEMBER_FORGIVE,   /* value: room */
+	MEMBER_RELEASE,   /* value: room */
+	MEMBER_CHECK,     /* value[0] of the answer: bytes that are wrong */
+	MEMBER_LOSE,      /* value: ms. Until the engine is gone: code KVF_E_ENGINE_GONE */
 	MEMBER_RECONNECT, /* close the endpoint, open another on the same pool */
+	MEMBER_RETURN,    /* value: ms. Until the endpoint has found an engine again; code: 0 */
+	MEMBER_ABORT,     /* value: room */
+	MEMBER_STATE,     /* value: state, ms. Until kvf_endpoint_state() is that; code: it */
+	MEMBER_PUNCH,     /* takes all memory out of its own pool */
+	MEMBER_RECYCLE,   /* no room is open: all pages are free again */
 	MEMBER_LEAVE,     /* code: kvf_endpoint_close()'s; then the worker ends */
 };
 

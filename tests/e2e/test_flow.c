@@ -242,7 +242,7 @@ run(struct scene s, const char *driver, const char *const *args)
 {
 	struct e2e_worker w[NP + ND];
 	struct e2e_engine e = {0};
-	struct cast cast[NP + ND];
+	struct cast cast[NP + ND] = {0};
 	uint64_t delivered = 0, moved, wrong = 0;
 	uint32_t i;
 

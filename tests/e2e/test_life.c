@@ -13,10 +13,15 @@
 #include "e2e/member.h"
 
 #define TOKENS 500u
-/* How long a transfer takes at least, and what the others may need to hear of a death: far less
- * than the time-outs of their rooms, which are five minutes. */
-#define SLOW   "fault:cpu,delay_us=500000"
-#define SOON   8000
+/* How long a copy takes, so that there is a "mid transfer" to hit; and what the others may need to
+ * hear of a death: far less than the time-outs of their rooms, which are five minutes. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SLOW "fault:cpu,delay_us=4000000"
+#define SOON 20000
+#else
+#define SLOW "fault:cpu,delay_us=1000000"
+#define SOON 8000
+#endif
 #define ENOUGH 40000
 
 enum who {
@@ -217,12 +222,12 @@ dies(int victim, const char *name)
 
 	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW, "--lcores", "2")))
 		goto out;
-	room_p_to_d(&t, 1, 0);
-	room_q_to_e(&t, 2, 0);
 	/* One that waits for p[1], and has not begun. */
 	grant(&t, D0, 3, 1);
 	grant(&t, D1, 3, 1);
 	send_it(&t, P0, 3, 1);
+	room_p_to_d(&t, 1, 0);
+	room_q_to_e(&t, 2, 0);
 	transferring(&t, P0, 1);
 	transferring(&t, E, 2);
 	e2e_worker_kill(&t.w[victim]);
@@ -236,10 +241,8 @@ dies(int victim, const char *name)
 	succeeded(&t, Q, 2);
 	succeeded(&t, E, 2);
 	/* Back under the same name, with the same room ids. */
-	if (CHECK(member_start(&t.w[victim], &t.spec[victim]))) {
+	if (CHECK(member_start(&t.w[victim], &t.spec[victim])))
 		both_work(&t, 1, 2);
-		both_work(&t, 2, 3);
-	}
 out:
 	troupe_end(&t);
 	CHECK_EQ(e2e_engine_stop(&t.engine), 0);
@@ -267,9 +270,9 @@ test_engine_dies(void)
 
 	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW, "--lcores", "2")))
 		goto out;
+	grant(&t, E, 3, 1);
 	room_p_to_d(&t, 1, 0);
 	room_q_to_e(&t, 2, 0);
-	grant(&t, E, 3, 1);
 	transferring(&t, D1, 1);
 	transferring(&t, Q, 2);
 	/* Half of them are asleep when it happens, the others come to know it later. */
@@ -293,8 +296,11 @@ test_engine_dies(void)
 	CHECK_EQ(stat(t.engine.socket, &st), 0);
 	if (!e2e_engine_start(&t.engine, E2E_ARGS("--driver", "cpu")))
 		goto out;
+	/* Half of them open a new endpoint, the others find their way back by themselves. */
 	for (i = 0; i < ALL; i++)
-		if (!CHECK_EQ(MEMBER_DO(&t.w[i], &ans, MEMBER_RECONNECT, 0), 0))
+		if (!CHECK_EQ(i % 2 == 0 ? MEMBER_DO(&t.w[i], &ans, MEMBER_RECONNECT, 0)
+					 : MEMBER_DO(&t.w[i], &ans, MEMBER_RETURN, SOON),
+			    0))
 			printf("        %s\n", ans.text);
 	both_work(&t, 1, 2);
 	both_work(&t, 77, 3);
@@ -310,10 +316,10 @@ test_drain(void)
 	struct stat st;
 	int i;
 
-	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW, "--drain-ms", "20000")))
+	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW, "--drain-ms", "60000")))
 		goto out;
-	room_p_to_d(&t, 1, 0);
 	grant(&t, E, 3, 1); /* nobody sends it */
+	room_p_to_d(&t, 1, 0);
 	transferring(&t, P0, 1);
 	transferring(&t, P1, 1);
 	kill(t.engine.process.pid, SIGTERM);
@@ -338,8 +344,7 @@ test_drain_limit(void)
 	struct troupe t;
 	int i;
 
-	if (!troupe_start(
-		    &t, E2E_ARGS("--driver", "fault:cpu,delay_us=1500000", "--drain-ms", "100")))
+	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW, "--drain-ms", "100")))
 		goto out;
 	room_p_to_d(&t, 1, 0);
 	transferring(&t, P0, 1);
@@ -399,7 +404,7 @@ test_nothing_leaks(void)
 	struct troupe t;
 	pid_t pid;
 
-	if (!troupe_start(&t, E2E_ARGS("--driver", "fault:cpu,delay_us=100000")))
+	if (!troupe_start(&t, E2E_ARGS("--driver", SLOW)))
 		goto out;
 	pid = t.engine.process.pid;
 	for (turn = 0; turn < 3; turn++) {

@@ -22,7 +22,8 @@ static const char program[] =
 	"{\n"
 	"	uint32_t src[] = {5, 2, 11, 4}, dst[] = {7};\n"
 	"	struct kvf_plan_spec spec = {.src = {1, 0, 1, 0}, .dst = {4, 1, 1, 0},\n"
-	"		.src_page_tokens = 2, .dst_page_tokens = 2, .src_pages = src, .dst_pages = dst,\n"
+	"		.src_page_tokens = 2, .dst_page_tokens = 2, .src_pages = src, .dst_pages = "
+	"dst,\n"
 	"		.num_src_pages = 4, .num_dst_pages = 1, .tokens = 8};\n"
 	"	struct kvf_plan *plan = NULL;\n"
 	"	struct kvf_err err;\n"
@@ -172,8 +173,11 @@ test_program(void)
 	if (!CHECK(installed()))
 		return;
 	f = fopen(e2e_path("user.c"), "w");
-	if (!CHECK(f != NULL && fputs(program, f) >= 0 && fclose(f) == 0))
+	CHECK(f != NULL);
+	if (f == NULL)
 		return;
+	CHECK(fputs(program, f) >= 0);
+	CHECK_EQ(fclose(f), 0);
 	r = shell(0, "cd \"$TMP\" && " E2E_CC " -std=c11 -Wall -Wextra -Werror user.c -o user "
 		     "$(pkg-config --cflags --libs kvferry) && ./user");
 	/* Position 1 of rank 1 of 4: row 11 goes to row 14. */

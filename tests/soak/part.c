@@ -14,6 +14,7 @@
 #define GRACE_NS      (1000 * MS)  /* for members that may come yet */
 #define TOLD_NS       (30000 * MS) /* a failure is known to all by then */
 #define AGAIN_NS      (10 * MS)    /* a full ring is looked at again */
+#define LINGER_NS     (2500 * MS)  /* as long as the engine keeps a room for the late, and more */
 #define WATCH_NS      (100 * MS)
 #define STARVE_NS     (3000 * MS)
 #define LATE_BOOT_MS  700u
@@ -326,6 +327,20 @@ plan_abort(struct endpoint *ep, uint32_t place)
 		p->abort_due = p->posted + suite_range(&ep->w->rand, 0, pace * 1000) * 1000;
 }
 
+static bool
+somebody_done(const struct soak_room *r, uint32_t use)
+{
+	uint32_t m;
+
+	for (m = 0; m < SOAK_MEMBERS; m++) {
+		uint32_t state = atomic_load(&r->member[m]);
+
+		if (state >> 3 == use && (state & 7) != SOAK_POSTED)
+			return true;
+	}
+	return false;
+}
+
 static void
 post(struct endpoint *ep, uint32_t place, uint64_t now)
 {
@@ -340,7 +355,7 @@ post(struct endpoint *ep, uint32_t place, uint64_t now)
 	if (p->asked == 0)
 		p->asked = now;
 	late = first && (causes & (SOAK_SPOILED | SOAK_MISSING)) != 0;
-	if (late || boot_ms != 0)
+	if (late || boot_ms != 0 || (first && somebody_done(r, p->use)))
 		cause(r, SOAK_UNEVEN);
 	if (late && p->pages == NULL && suite_range(&ep->w->rand, 0, 1) != 0) {
 		done(ep, place, SOAK_SKIPPED);
@@ -640,6 +655,22 @@ part_events(struct endpoint *ep)
 	return n > 0;
 }
 
+/* A prefill endpoint that has nothing to give (a replica) and comes when everybody else is done. */
+static bool
+left_behind(const struct endpoint *ep, const struct soak_room *r, const struct part *p)
+{
+	uint32_t m;
+
+	for (m = 0; m < SOAK_MEMBERS; m++) {
+		uint32_t state = atomic_load(&r->member[m]);
+
+		if (!soak_is_prefill(ep->family, m) &&
+			(state >> 3 != p->use || (state & 7) == SOAK_POSTED))
+			return false;
+	}
+	return is_prefill(ep);
+}
+
 void
 part_patrol(struct endpoint *ep, uint64_t now)
 {
@@ -655,8 +686,16 @@ part_patrol(struct endpoint *ep, uint64_t now)
 		uint64_t causes, spoiled, since;
 
 		if (p->state == PART_SETTLE && ep->seen > p->mark) {
-			p->state = PART_NONE;
-			say(ep, i, SOAK_SETTLED);
+			/* Then it may linger, for members that are late. */
+			if (p->settle_due == 0) {
+				p->settle_due = now + LINGER_NS;
+			} else if (now >= p->settle_due && !p->lingered) {
+				p->lingered = true;
+				p->mark = ep->posted;
+			} else if (p->lingered) {
+				p->state = PART_NONE;
+				say(ep, i, SOAK_SETTLED);
+			}
 		}
 		if (p->state != PART_OPEN)
 			continue;
@@ -685,7 +724,8 @@ part_patrol(struct endpoint *ep, uint64_t now)
 			}
 			continue;
 		}
-		if ((spoiled != 0 && now > spoiled + GRACE_NS) || (causes & SOAK_MISSING) != 0) {
+		if ((spoiled != 0 && now > spoiled + GRACE_NS) || (causes & SOAK_MISSING) != 0 ||
+			left_behind(ep, r, p)) {
 			p->orphan = true;
 			cause(r, SOAK_UNEVEN);
 			p->abort_due = now;
@@ -704,9 +744,9 @@ part_closed(struct endpoint *ep)
 
 		if (p->state == PART_OPEN) {
 			check_pages(ep, i, false);
-			done(ep, i, SOAK_SETTLED);
-		} else if (p->state == PART_RELEASE || p->state == PART_SETTLE) {
-			done(ep, i, SOAK_SETTLED);
+			done(ep, i, SOAK_DONE);
+		} else if (p->state == PART_RELEASE) {
+			done(ep, i, SOAK_DONE);
 		}
 	}
 }

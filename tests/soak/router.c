@@ -21,7 +21,7 @@
 #define START_MS    120000
 #define RAMP_MS     120000
 #define SETTLE_MS   20000
-#define GRACE_MS    5000 /* for everybody to have settled, before another id is taken */
+#define GRACE_MS    10000 /* for everybody to have settled, before another id is taken */
 #define KILL_MIN    2500u
 #define KILL_MAX    6000u
 #define STOP_MIN    1000u
@@ -186,7 +186,9 @@ deal(struct router *r, bool more)
 			r->idle_since[n] = now;
 		/* By its nonce: whether the id is used again must not change while it waits. */
 		same = use != 0 && room->nonce % 5 < 3;
-		if (same && !clean && now - r->idle_since[n] < GRACE_MS * MS)
+		/* Few wait for that: the place is empty meanwhile. */
+		if (same && !clean && room->nonce % 64 == 0 &&
+			now - r->idle_since[n] < GRACE_MS * MS)
 			continue;
 		arm(r, n, use, same && clean);
 		busy++;
@@ -203,10 +205,9 @@ begin_life(struct router *r, uint32_t p)
 	return CHECK(e2e_fork(&r->w[p], soak_worker, &r->life[p]));
 }
 
-/* All rooms of the families that have endpoints in the process. `dead`: what its members are from
- * now on, those that did not finish; SOAK_SETTLED: of a process that was dead. */
+/* All rooms of the families that have endpoints in the process. dead: its members are. */
 static void
-mark(struct router *r, uint32_t p, uint64_t causes, enum soak_member_state dead)
+mark(struct router *r, uint32_t p, uint64_t causes, bool dead)
 {
 	uint32_t n, m;
 
@@ -219,16 +220,13 @@ mark(struct router *r, uint32_t p, uint64_t causes, enum soak_member_state dead)
 			continue;
 		if (!finished(room, use, &clean))
 			atomic_fetch_or(&room->causes, causes);
-		for (m = 0; m < SOAK_MEMBERS && dead != 0; m++) {
+		for (m = 0; m < SOAK_MEMBERS && dead; m++) {
 			uint32_t state = atomic_load(&room->member[m]);
-			bool was = state >> 3 == use && (state & 7) == SOAK_DEAD;
 
-			if (soak_proc_of(family, m) != p)
-				continue;
 			/* What it released may not have been seen either. */
-			if (dead == SOAK_SETTLED ? was
-						 : state >> 3 != use || (state & 7) <= SOAK_DONE)
-				atomic_store(&room->member[m], use << 3 | (uint32_t)dead);
+			if (soak_proc_of(family, m) == p &&
+				(state >> 3 != use || (state & 7) <= SOAK_DONE))
+				atomic_store(&room->member[m], use << 3 | SOAK_DEAD);
 		}
 	}
 }
@@ -250,11 +248,11 @@ kill_one(struct router *r, uint32_t p)
 
 	soak_count(r->t, SOAK_KILLS_N, 1);
 	closing(r, p, 1);
-	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, 0);
+	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, false);
 	atomic_store(&state->kill_pid, (int)r->w[p].pid);
 	atomic_store(&state->kill_ns, soak_now());
 	e2e_worker_kill(&r->w[p]);
-	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, SOAK_DEAD);
+	mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED) | SOAK_MISSING, true);
 	r->coming[p] = begin_life(r, p);
 	r->broken |= !r->coming[p];
 }
@@ -270,7 +268,7 @@ welcome(struct router *r)
 		if (!r->coming[p] || atomic_load(&state->ready) != r->life[p].life)
 			continue;
 		/* Rooms that were to hear from the dead one may have failed as well. */
-		mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED), SOAK_SETTLED);
+		mark(r, p, SOAK_CAUSE(KVF_E_PEER_DIED), false);
 		closing(r, p, -1);
 		r->coming[p] = false;
 		atomic_store(&state->go, r->life[p].life);

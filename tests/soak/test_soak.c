@@ -52,8 +52,8 @@ test_dmadev(void)
 static void
 test_delay(void)
 {
-	run("fault:cpu, each batch 3 ms late", 1,
-		E2E_ARGS("--quiet", "--driver", "fault:cpu,delay_us=3000", "--lcores", "2"));
+	run("fault:cpu, each batch 1 ms late", 1,
+		E2E_ARGS("--quiet", "--driver", "fault:cpu,delay_us=1000", "--lcores", "2"));
 }
 
 static const struct suite_case cases[] = {

@@ -22,10 +22,12 @@ struct part {
 	bool failed;
 	bool aborted; /* by us */
 	bool watched;
-	bool noted;   /* as stuck or not told */
+	bool noted; /* as stuck or not told */
 	bool orphan;
+	bool lingered;
+	uint64_t settle_due;
 	uint64_t serial; /* among the postings of the endpoint */
-	uint64_t mark;	 /* the endpoint's postings when this was released */
+	uint64_t mark;   /* the endpoint's postings when this was released */
 	uint64_t asked;  /* when it was first due */
 	uint64_t posted; /* when its first posting was over; 0: not posted */
 	uint64_t seen;   /* when the engine first said something about it; 0: not yet */

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <time.h>
 
+#include <sys/socket.h>
+
+#include "client/endpoint.h"
 #include "cluster.h"
 #include "drivers/fault/fault.h"
 
@@ -42,12 +45,12 @@ gated_submit(struct kvf_copy_channel *ch, const struct kvf_copy *copies, uint32_
 }
 
 static void
-open_gated(struct cluster *c)
+open_gated(struct cluster *c, uint32_t decode)
 {
 	const struct kvf_engine_config cfg = {.driver = "fault:gate"};
 	struct kvf_endpoint_config limits = {
 		.bootstrap_timeout_ms = LIMIT_MS, .waiting_timeout_ms = LIMIT_MS};
-	struct cluster_shape s = cluster_small(1, 1, 2);
+	struct cluster_shape s = cluster_small(1, decode, 2);
 
 	gate = kvf_copy_cpu;
 	gate.name = "gate";
@@ -67,7 +70,7 @@ hold(struct cluster *c)
 {
 	struct kvf_err err = {0};
 
-	CHECK_EQ(cluster_recv(c, 0, 1, 0, 64, 1, &err), 0);
+	cluster_recv_all(c, 1, 0, 64, 1);
 	atomic_store(&armed, true);
 	CHECK_EQ(cluster_send(c, 0, 1, 0, 64, 64, 1, &err), 0);
 	CHECK(wait_for(&entered));
@@ -80,7 +83,7 @@ test_completion(void)
 	struct cluster_lists l;
 	struct cluster c;
 
-	open_gated(&c);
+	open_gated(&c, 1);
 	/* One that really is too late: its last chunk never comes. */
 	cluster_lists(&c, true, 0, 0, 64, 3, &l);
 	CHECK_EQ(kvf_recv(c.d[0].ep,
@@ -114,7 +117,7 @@ test_postings(void)
 	uint64_t room;
 	struct cluster c;
 
-	open_gated(&c);
+	open_gated(&c, 1);
 	hold(&c);
 	for (room = 100; room < 150; room++)
 		CHECK_EQ(cluster_recv(&c, 0, room, 0, 16, (uint32_t)room - 90, &err), 0);
@@ -140,7 +143,7 @@ test_held_for_ever(void)
 	struct cluster c;
 	int st = 0;
 
-	open_gated(&c);
+	open_gated(&c, 1);
 	/* Nobody sends room 5. */
 	CHECK_EQ(kvf_recv(c.d[0].ep,
 			 &(struct kvf_recv_args){.room = 5,
@@ -169,9 +172,52 @@ test_held_for_ever(void)
 	cluster_close(&c);
 }
 
+/* An endpoint posts and dies while nobody reads: its rooms are known all the same, and fail. */
+static void
+test_last_words(void)
+{
+	struct kvf_err err = {0};
+	struct cluster_lists l[2];
+	struct cluster c;
+	uint32_t i;
+
+	open_gated(&c, 2);
+	for (i = 0; i < 2; i++)
+		cluster_lists(&c, true, i, 0, 64, 5, &l[i]);
+	for (i = 0; i < 2; i++) {
+		const struct kvf_recv_args a = {.room = 7,
+			.total_tokens = 64,
+			.lists = l[i].lists,
+			.num_lists = l[i].num,
+			.bootstrap_timeout_ms = 60000};
+
+		if (i == 1)
+			hold(&c);
+		CHECK_EQ(kvf_recv(c.d[i].ep, &a, &err), 0);
+	}
+	/* For the engine this is a death, and it says so before the posting is read. */
+	shutdown(c.d[1].ep->sock, SHUT_RDWR);
+	cluster_sleep_ms(200);
+	sem_post(&opened);
+	CHECK_EQ(cluster_wait(&c, &c.d[0], 7, 10000), KVF_FAILED);
+	CHECK_EQ(kvf_room_error(c.d[0].ep, 7, &err), KVF_E_PEER_DIED);
+	CHECK_STR_HAS(err.text, "decode d[1]");
+	cluster_wait(&c, &c.d[0], 1, CLUSTER_WAIT_MS);
+	for (i = 0; i < 2; i++) {
+		struct cluster_lists *mine = &l[i];
+
+		/* Room 1 lost a receiver, too. */
+		peer_forgive(&c.d[i], 0, 64, mine->lists, mine->num);
+		memcpy(c.d[i].shadow, c.d[i].base, c.d[i].pool_bytes);
+		cluster_lists_free(mine);
+	}
+	cluster_close(&c);
+}
+
 static const struct suite_case cases[] = {
 	{"a completion that waits at the deadline is Success", test_completion},
 	{"postings that wait at the deadline count", test_postings},
+	{"the last words of the dead", test_last_words},
 	{"an engine that is always late still judges", test_held_for_ever},
 };
 

@@ -53,57 +53,73 @@ wait_all_free(struct cluster *c)
 	CHECK(!"all rooms are released");
 }
 
+/* A cluster whose groups do not fit. */
 static void
-test_late_receiver(void)
+open_misfits(struct cluster *c, const struct kvf_endpoint_config *limits)
 {
 	struct cluster_shape s = cluster_small(1, 2, 2);
-	struct kvf_err err = {0};
-	struct cluster c;
-	uint64_t room;
 
-	cluster_open(&c, NULL, &s);
-	for (room = 7; room < 9; room++) {
-		CHECK_EQ(cluster_send(&c, 0, room, 0, 0, 100, 0, &err), 0);
-		recv_in_vain(&c, 0, room);
-		CHECK_EQ(kvf_abort(c.d[0].ep, room, "no space", &err), 0);
-		ends_and_is_released(&c.p[0], room, KVF_FAILED, KVF_E_ABORTED, "no space");
-		ends_and_is_released(&c.d[0], room, KVF_FAILED, KVF_E_ABORTED, "no space");
-		wait_all_free(&c);
-		recv_in_vain(&c, 1, room);
-		ends_and_is_released(&c.d[1], room, KVF_FAILED, KVF_E_ABORTED, "no space");
-	}
-	/* Now that all took part, the id is free. */
-	cluster_recv_all(&c, 7, 0, 100, 0);
-	cluster_send_all(&c, 7, 0, 100, 100, 0);
-	cluster_finish(&c, 7, KVF_SUCCESS);
-	/* The pages that were granted in vain are, too. */
-	cluster_recv_all(&c, 9, 0, 900, 1);
-	cluster_send_all(&c, 9, 0, 900, 900, 1);
-	cluster_finish(&c, 9, KVF_SUCCESS);
-	cluster_close(&c);
+	s.prefill.layers = 1;
+	s.limits = limits;
+	cluster_open(c, NULL, &s);
+}
+
+/* Everybody but the second decode rank learns of the refusal, and leaves the room. */
+static void
+refuse_others(struct cluster *c, uint64_t room)
+{
+	struct kvf_err err = {0};
+
+	CHECK_EQ(cluster_send(c, 0, room, 0, 100, 100, 0, &err), 0);
+	recv_in_vain(c, 0, room);
+	ends_and_is_released(&c->p[0], room, KVF_FAILED, KVF_E_COVERAGE, "layer=1");
+	ends_and_is_released(&c->d[0], room, KVF_FAILED, KVF_E_COVERAGE, "layer=1");
 }
 
 static void
-test_sender_gave_up(void)
+test_late_to_refusal(void)
+{
+	struct cluster c;
+	uint64_t room;
+
+	open_misfits(&c, NULL);
+	for (room = 7; room < 10; room++) {
+		refuse_others(&c, room);
+		wait_all_free(&c);
+		recv_in_vain(&c, 1, room);
+		ends_and_is_released(&c.d[1], room, KVF_FAILED, KVF_E_COVERAGE, "layer=1");
+	}
+	cluster_close(&c);
+}
+
+/* What was aborted, or left by its peer, is no reason to fail the id's next use, even for those who
+ * had no part in it. */
+static void
+test_next_use(void)
 {
 	struct cluster_shape s = cluster_small(1, 2, 2);
 	struct kvf_err err = {0};
 	struct cluster c;
-	uint32_t i;
+	uint32_t round;
 
 	cluster_open(&c, NULL, &s);
-	CHECK_EQ(cluster_send(&c, 0, 7, 0, 0, 100, 0, &err), 0);
-	CHECK_EQ(kvf_abort(c.p[0].ep, 7, "input too long", &err), 0);
-	ends_and_is_released(&c.p[0], 7, KVF_FAILED, KVF_E_ABORTED, "input too long");
-	wait_all_free(&c);
-	for (i = 0; i < 2; i++) {
-		recv_in_vain(&c, i, 7);
-		ends_and_is_released(&c.d[i], 7, KVF_FAILED, KVF_E_ABORTED, "input too long");
+	for (round = 0; round < 4; round++) {
+		bool sent = round % 2 != 0, received = round < 3;
+
+		if (sent)
+			CHECK_EQ(cluster_send(&c, 0, 7, 0, 0, 100, 0, &err), 0);
+		if (received)
+			recv_in_vain(&c, 0, 7);
+		CHECK_EQ(kvf_abort(received ? c.d[0].ep : c.p[0].ep, 7, "no", &err), 0);
+		if (sent)
+			ends_and_is_released(&c.p[0], 7, KVF_FAILED, KVF_E_ABORTED, "no");
+		if (received)
+			ends_and_is_released(&c.d[0], 7, KVF_FAILED, KVF_E_ABORTED, "no");
+		wait_all_free(&c);
+		cluster_recv_all(&c, 7, 0, 100, round);
+		cluster_send_all(&c, 7, 0, 100, 100, round);
+		cluster_finish(&c, 7, KVF_SUCCESS);
 	}
-	wait_all_free(&c);
-	cluster_recv_all(&c, 7, 0, 100, 0);
-	cluster_send_all(&c, 7, 0, 100, 100, 0);
-	cluster_finish(&c, 7, KVF_SUCCESS);
 	cluster_close(&c);
 }
 
@@ -128,31 +144,35 @@ test_late_without_bytes(void)
 	cluster_close(&c);
 }
 
-/* A room is kept for late members only so long, and not past the members themselves. */
+/* A room is kept for late members only so long, so many of them, and not once its reason is gone.
+ */
 static void
 test_not_for_ever(void)
 {
 	struct kvf_endpoint_config limits = {.bootstrap_timeout_ms = 300};
-	struct cluster_shape s = cluster_small(1, 2, 1);
 	struct kvf_err err = {0};
 	struct cluster c;
 	uint64_t room;
 
-	s.limits = &limits;
-	cluster_open(&c, NULL, &s);
-	for (room = 100; room < 1400; room++) {
-		recv_in_vain(&c, 0, room);
-		CHECK_EQ(kvf_abort(c.d[0].ep, room, "", &err), 0);
-		ends_and_is_released(&c.d[0], room, KVF_FAILED, KVF_E_ABORTED, "");
-	}
-	/* More than are kept, the first ones are forgotten: a room of its own, without others. */
+	open_misfits(&c, &limits);
+	for (room = 100; room < 1200; room++)
+		refuse_others(&c, room);
 	recv_in_vain(&c, 1, 100);
 	ends_and_is_released(&c.d[1], 100, KVF_FAILED, KVF_E_TIMEOUT, "Bootstrapping");
-	recv_in_vain(&c, 1, 1399);
-	ends_and_is_released(&c.d[1], 1399, KVF_FAILED, KVF_E_ABORTED, "");
+	refuse_others(&c, 1200);
+	refuse_others(&c, 1201);
+	refuse_others(&c, 1202);
+	recv_in_vain(&c, 1, 1202);
+	ends_and_is_released(&c.d[1], 1202, KVF_FAILED, KVF_E_COVERAGE, "layer=1");
 	cluster_sleep_ms(2200);
-	recv_in_vain(&c, 1, 1398);
-	ends_and_is_released(&c.d[1], 1398, KVF_FAILED, KVF_E_TIMEOUT, "Bootstrapping");
+	recv_in_vain(&c, 1, 1201);
+	ends_and_is_released(&c.d[1], 1201, KVF_FAILED, KVF_E_TIMEOUT, "Bootstrapping");
+	refuse_others(&c, 1203);
+	/* Somebody else may fit. */
+	kvf_endpoint_close(c.p[0].ep);
+	CHECK_EQ(peer_connect(&c.p[0], rig_socket(c.rig), &limits, &err), 0);
+	recv_in_vain(&c, 1, 1203);
+	ends_and_is_released(&c.d[1], 1203, KVF_FAILED, KVF_E_TIMEOUT, "Bootstrapping");
 	cluster_close(&c);
 }
 
@@ -184,8 +204,8 @@ test_never_complete(void)
 }
 
 static const struct suite_case cases[] = {
-	{"a receiver is late", test_late_receiver},
-	{"all receivers are late", test_sender_gave_up},
+	{"late to a refusal", test_late_to_refusal},
+	{"the next use of an id", test_next_use},
 	{"a sender without bytes is late", test_late_without_bytes},
 	{"late members are not awaited for ever", test_not_for_ever},
 	{"a group that was never complete", test_never_complete},
