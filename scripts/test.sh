@@ -18,7 +18,8 @@ usage: $me [--cc gcc|clang] [--sanitize none|address|thread] [--suite NAME] [--b
   --suite NAME     only test programs of this name or of this meson suite; may be repeated
   --build-dir DIR  build in DIR, DIR-clang, DIR-asan ... (default: build in the checkout)
   --style          clang-format and cppcheck as well
-  --all            gcc, clang, gcc with address, gcc with thread sanitizer, style
+  --all            gcc, clang, gcc with address, gcc with thread sanitizer, style, the models (with
+                   spin), and each fuzz target for 10 seconds
 
 Environment:
   KVFERRY_TEST_HUGEPAGES  2 MiB pages to lend to the programs while they run (default 512, at most a
@@ -263,6 +264,9 @@ if ! "$here/deps.sh" "${groups[@]}"; then
 	failure "something that the build needs is not installed"
 	total
 fi
+if [ $all = 1 ] && ! "$here/deps.sh" model; then
+	echo "note: spin could not be installed; the models are skipped"
+fi
 
 # --- style ---
 
@@ -364,6 +368,23 @@ for c in "${configs[@]}"; do
 		failure "$title: no test program ran${suites_wanted:+ (wanted:$suites_wanted)}"
 	fi
 done
+
+check_fuzz() {
+	local log=$build_dir-fuzz.log n p f s
+	echo "== fuzz targets, 10 seconds each"
+	"$here/fuzz.sh" --seconds 10 --build-dir "$build_dir-fuzz" >"$log" 2>&1 || true
+	sed 's/^/  /' "$log"
+	read -r n p f s < <(sum_log "$log")
+	if [ "$n" = 0 ]; then
+		failure "scripts/fuzz.sh printed no result line"
+	else
+		echo "$p $f $s" >>"$results"
+	fi
+}
+
+if [ $all = 1 ] && wanted fuzz ,; then
+	check_fuzz
+fi
 
 echo
 total

@@ -36,7 +36,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	char *argv[MAX_ARGS + 1], *own = malloc(b.left + 1), *at = own;
 	FILE *screen = stdout;
 	struct kvf_err err = {0};
-	int argc = 1, rc;
+	int argc = 1, digits, rc;
 
 	MUST(own != NULL);
 	argv[0] = group ? "group" : "plan";
@@ -47,11 +47,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			continue;
 		}
 		argv[argc++] = at;
-		while (b.left > 0 && *b.p != 0 && *b.p < 0x80)
-			*at++ = (char)take8(&b);
-		/* The answer may be as long as the numbers say; refusals need longer ones. */
-		if (at - argv[argc - 1] > 4 && at - argv[argc - 1] < 12 && *argv[argc - 1] != '-')
-			at = argv[argc - 1] + 4;
+		for (digits = 0; b.left > 0 && *b.p != 0 && *b.p < 0x80; at++) {
+			*at = (char)take8(&b);
+			digits = *at >= '0' && *at <= '9' ? digits + 1 : 0;
+			/* The answer may be as long as the numbers say. */
+			if (digits > 4)
+				at--;
+		}
 		if (b.left > 0 && *b.p == 0)
 			take8(&b);
 		*at++ = '\0';
