@@ -133,7 +133,7 @@ occurrence(const struct ep *ep, uint32_t comp, uint32_t entry)
 	uint32_t n = 0, c, i;
 
 	for (c = 0; c <= comp; c++)
-		for (i = 0; i < ep->comps[c].num_entries && (c < comp || i < entry); i++)
+		for (i = 0; (c < comp || i < entry) && i < ep->comps[c].num_entries; i++)
 			n += ep->comps[c].cls == ep->comps[comp].cls &&
 			     ep->comps[c].tag == ep->comps[comp].tag &&
 			     ep->entries[c][i].kind == e->kind &&

@@ -524,7 +524,8 @@ failed(struct endpoint *ep, uint32_t place, int code, uint64_t now)
 	pid = strstr(err.text, "pid=");
 	for (i = 0; i < SOAK_PROCS && code == KVF_E_PEER_DIED && pid != NULL; i++) {
 		at = atomic_load(&t->procs[i].kill_ns);
-		if (atomic_load(&t->procs[i].kill_pid) == atoi(pid + 4) && p->posted < at)
+		if (atomic_load(&t->procs[i].kill_pid) == atoi(pid + 4) && p->posted < at &&
+			at < now)
 			soak_time(t, SOAK_DEATH, now - at);
 	}
 	atomic_compare_exchange_strong(&r->spoiled_ns, &none, now);

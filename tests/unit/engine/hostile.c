@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hostile.h"
@@ -31,7 +32,9 @@ shared_maps(void)
 	unsigned int n = 0;
 	char line[512];
 
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+	if (f == NULL)
+		abort();
+	while (fgets(line, sizeof(line), f) != NULL)
 		n += strstr(line, "memfd:") != NULL;
 	fclose(f);
 	return n;

@@ -18,7 +18,8 @@
 static void
 grant(struct cluster *c, uint32_t rank, uint64_t room, uint32_t slot, struct cluster_lists *l)
 {
-	struct kvf_recv_args a = {.room = room, .total_tokens = TOTAL};
+	struct kvf_recv_args a = {
+		.room = room, .total_tokens = TOTAL, .prefill_group = c->prefill_group};
 	struct kvf_err err = {0};
 
 	cluster_lists(c, true, rank, 0, TOTAL, slot, l);
