@@ -218,7 +218,7 @@ reach(struct member *m, uint64_t room, int status, int ms)
 
 /* Like a program that only ever waits: asleep in kvf_wait() when the engine goes. */
 static int
-lose(struct member *m, int ms)
+lose(struct member *m, int ms, bool told)
 {
 	struct kvf_event ev[16];
 	uint64_t since = 0;
@@ -228,6 +228,8 @@ lose(struct member *m, int ms)
 		rc = kvf_wait(m->peer.ep, 200);
 		if (rc == 1)
 			rc = kvf_poll(m->peer.ep, ev, 16);
+		if (rc == 0 && told && kvf_endpoint_state(m->peer.ep, NULL) != 1)
+			rc = KVF_E_ENGINE_GONE;
 		if (rc < 0)
 			return rc;
 	} while (e2e_again(&since, ms));
@@ -360,7 +362,7 @@ serve_one(struct member *m, const struct e2e_msg *cmd, struct e2e_msg *ans)
 		ans->value[0] = peer_check(&m->peer);
 		break;
 	case MEMBER_LOSE:
-		ans->code = lose(m, (int)v[0]);
+		ans->code = lose(m, (int)v[0], v[1] != 0);
 		break;
 	case MEMBER_RECONNECT:
 		ans->code = reconnect(m, &err);

@@ -67,7 +67,8 @@ enum member_op {
 	MEMBER_FORGIVE,   /* value: room */
 	MEMBER_RELEASE,   /* value: room */
 	MEMBER_CHECK,     /* value[0] of the answer: bytes that are wrong */
-	MEMBER_LOSE,      /* value: ms. Until the engine is gone: code KVF_E_ENGINE_GONE */
+	MEMBER_LOSE,      /* value: ms, told. Until the engine is gone: code KVF_E_ENGINE_GONE. The
+			   * endpoint says so once; told 1: perhaps it has, to an earlier command */
 	MEMBER_RECONNECT, /* close the endpoint, open another on the same pool */
 	MEMBER_RETURN,    /* value: ms. Until the endpoint has found an engine again; code: 0 */
 	MEMBER_ABORT,     /* value: room */

@@ -277,12 +277,12 @@ test_engine_dies(void)
 	transferring(&t, Q, 2);
 	/* Half of them are asleep when it happens, the others come to know it later. */
 	for (i = 0; i < ALL; i += 2)
-		MEMBER_ASK(&t.w[i], MEMBER_LOSE, SOON);
+		MEMBER_ASK(&t.w[i], MEMBER_LOSE, SOON, 0);
 	e2e_engine_kill(&t.engine);
 	for (i = 0; i < ALL; i += 2)
 		CHECK_EQ(member_answer(&t.w[i], &ans), KVF_E_ENGINE_GONE);
 	for (i = 1; i < ALL; i += 2)
-		CHECK_EQ(MEMBER_DO(&t.w[i], &ans, MEMBER_LOSE, SOON), KVF_E_ENGINE_GONE);
+		CHECK_EQ(MEMBER_DO(&t.w[i], &ans, MEMBER_LOSE, SOON, 0), KVF_E_ENGINE_GONE);
 	for (i = 0; i < ALL; i++) {
 		uint64_t room = i == Q || i == E ? 2 : 1;
 
@@ -331,7 +331,7 @@ test_drain(void)
 	CHECK_EQ(t.engine.process.status, 0);
 	CHECK(stat(t.engine.socket, &st) != 0);
 	for (i = 0; i < ALL; i++)
-		CHECK_EQ(MEMBER_DO(&t.w[i], NULL, MEMBER_LOSE, SOON), KVF_E_ENGINE_GONE);
+		CHECK_EQ(MEMBER_DO(&t.w[i], NULL, MEMBER_LOSE, SOON, 1), KVF_E_ENGINE_GONE);
 out:
 	troupe_end(&t);
 	CHECK_EQ(e2e_engine_stop(&t.engine), 0);
