@@ -164,7 +164,7 @@ test_not_for_ever(void)
 	refuse_others(&c, 1202);
 	recv_in_vain(&c, 1, 1202);
 	ends_and_is_released(&c.d[1], 1202, KVF_FAILED, KVF_E_COVERAGE, "layer=1");
-	cluster_sleep_ms(2200);
+	cluster_sleep_ms(4000);
 	recv_in_vain(&c, 1, 1201);
 	ends_and_is_released(&c.d[1], 1201, KVF_FAILED, KVF_E_TIMEOUT, "Bootstrapping");
 	refuse_others(&c, 1203);
