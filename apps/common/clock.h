@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#define APP_KILL_MS 10000 /* how long the end of a killed process is waited for */
+
 /* CLOCK_MONOTONIC: comparable between processes of one host. */
 static inline uint64_t
 app_now_ns(void)

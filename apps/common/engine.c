@@ -181,15 +181,18 @@ app_engine_stop(struct app_engine *e, struct kvf_err *err)
 		return 0;
 	kill(e->pid, SIGTERM);
 	for (;;) {
-		got = waitpid(e->pid, &status, killed ? 0 : WNOHANG);
+		got = waitpid(e->pid, &status, WNOHANG);
 		if (got == e->pid || (got < 0 && errno != EINTR))
 			break;
-		if (!killed && app_now_ns() >= deadline) {
+		if (app_now_ns() < deadline) {
+			nanosleep(&nap, NULL);
+		} else if (!killed) {
 			kill(e->pid, SIGKILL);
 			killed = true;
+			deadline = app_now_ns() + APP_KILL_MS * 1000000ull;
+		} else {
+			break; /* the kernel holds it: left behind */
 		}
-		if (!killed)
-			nanosleep(&nap, NULL);
 	}
 	e->pid = 0;
 	if (killed)

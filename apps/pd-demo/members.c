@@ -208,7 +208,8 @@ on_message(struct demo_run *run, struct demo_member *m, struct demo_msg *msg)
 	m->milestone = msg->type;
 }
 
-/* Reaps a worker; waits for it at most until `deadline`, then kills it. Returns its wait status. */
+/* Reaps a worker; waits for it at most until `deadline`, then kills it. Returns its wait status.
+ * One that even that does not end, because the kernel holds it, is left behind. */
 static int
 reap(struct demo_member *m, uint64_t deadline)
 {
@@ -218,14 +219,18 @@ reap(struct demo_member *m, uint64_t deadline)
 	pid_t got;
 
 	while (m->pid > 0) {
-		got = waitpid(m->pid, &status, killed ? 0 : WNOHANG);
+		got = waitpid(m->pid, &status, WNOHANG);
 		if (got == m->pid || (got < 0 && errno != EINTR)) {
 			m->pid = 0;
-		} else if (!killed && app_now_ns() >= deadline) {
+		} else if (app_now_ns() < deadline) {
+			nanosleep(&nap, NULL);
+		} else if (!killed) {
 			kill(m->pid, SIGKILL);
 			killed = true;
-		} else if (!killed) {
-			nanosleep(&nap, NULL);
+			deadline = app_now_ns() + APP_KILL_MS * 1000000ull;
+		} else {
+			status = SIGKILL;
+			m->pid = 0;
 		}
 	}
 	return status;

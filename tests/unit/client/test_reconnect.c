@@ -551,6 +551,7 @@ test_open_waits(void)
 	struct kvf_endpoint_config cfg;
 	struct kvf_endpoint *ep = NULL;
 	struct kvf_err err = {0};
+	char path[sizeof(((struct fake *)0)->path)];
 	pthread_t th;
 	struct fake f;
 	uint64_t t0;
@@ -558,6 +559,8 @@ test_open_waits(void)
 	/* Nobody comes. */
 	fake_start(&f, FAKE_WELCOME);
 	fake_config(&f, KVF_DECODE, &cfg);
+	memcpy(path, f.path, sizeof(path)); /* the fake is written anew while we wait */
+	cfg.socket = path;
 	fake_kill(&f);
 	cfg.flags = KVF_ENDPOINT_WAIT_ENGINE;
 	cfg.open_timeout_ms = 180;
