@@ -247,7 +247,6 @@ collect(struct trial *t, int who, uint64_t at)
 			(want & S) != 0 ? "S" : "", (want & F) != 0 ? "F" : "", ans.text);
 	if (st == KVF_FAILED || t->plan->how == PUNCH)
 		MEMBER_DO(&t->c->w[who], NULL, MEMBER_FORGIVE, room_of(t, who));
-	cast_release(t->c, who, room_of(t, who));
 }
 
 static void
@@ -287,6 +286,10 @@ run(struct cast *c, const struct plan *p, uint64_t room)
 	for (i = 0; i < ALL; i++)
 		if (t.asked[i])
 			collect(&t, i, at);
+	/* Only now: a late one joins the room only while somebody else still holds it. */
+	for (i = 0; i < ALL; i++)
+		if (t.asked[i])
+			cast_release(c, i, room_of(&t, i));
 	if (p->who == ENGINE && p->how != FREEZE && !cast_engine_start(c))
 		return;
 	printf("  %-7s %-8s %-10s %-13s  %c     %c     %c     %c     %c   %8.1f\n", p->driver,
