@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "client/endpoint.h"
@@ -366,8 +367,10 @@ lose_memory(const char *driver, uint32_t lcores, bool decode)
 	view = engine_view(loser);
 	if (!CHECK(view != NULL && empty >= 0))
 		exit(2);
-	CHECK(mmap(view, loser->pool_bytes / 4096 * 4096, PROT_READ | PROT_WRITE,
-		      MAP_SHARED | MAP_FIXED, empty, 0) == view);
+	/* By number: this is done behind the engine's back, which a sanitizer would report. */
+	CHECK_EQ(syscall(SYS_mmap, view, loser->pool_bytes / 4096 * 4096, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_FIXED, empty, 0),
+		(long)(uintptr_t)view);
 	grant(&c, 0, 2, 2, &l);
 	CHECK_EQ(cluster_send(&c, 0, 2, 0, TOTAL, TOTAL, 2, &err), 0);
 	CHECK_EQ(cluster_wait(&c, mate, 2, CLUSTER_WAIT_MS), KVF_FAILED);

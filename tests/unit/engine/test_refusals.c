@@ -496,6 +496,48 @@ test_quota(void)
 	teardown();
 }
 
+/* Chunks of nothing cost memory as well. Those that a receiver takes come back. */
+static void
+test_chunk_quota(void)
+{
+	uint32_t i, n = 0;
+
+	setup();
+	p.lists[0].count = 0;
+	for (i = 0; i < 1000000 && n < 200000; i++) {
+		int rc = post_send(0, 0, TOTAL, 1);
+
+		if (rc == KVF_E_AGAIN)
+			kvf_wait(c.p[0].ep, 1);
+		else if (rc != 0)
+			break; /* failed already */
+		n += rc == 0;
+	}
+	CHECK(n >= 131072);
+	CHECK(n < 200000);
+	CHECK_EQ(post_recv(0, TOTAL), 0);
+	refused(KVF_E_QUOTA, "chunks=131072 of prefill p[0] wait to be sent, limit=131072");
+
+	CHECK_EQ(post_recv(0, TOTAL), 0);
+	for (i = 0; i < 3000;) {
+		int rc = post_send(0, 0, TOTAL, 1);
+
+		if (rc == KVF_E_AGAIN)
+			kvf_wait(c.p[0].ep, 1);
+		else if (!CHECK_EQ(rc, 0))
+			break;
+		i += rc == 0;
+	}
+	p.lists[0].count = 7;
+	peer_put(&c.p[0], room, 0, TOTAL, p.lists, p.num);
+	peer_expect(&c.d[0], room, 0, TOTAL, d.lists, d.num);
+	while (post_send(0, TOTAL, TOTAL, p.num) == KVF_E_AGAIN)
+		kvf_wait(c.p[0].ep, 1);
+	cluster_finish(&c, room, KVF_SUCCESS);
+	room++;
+	teardown();
+}
+
 static const struct suite_case cases[] = {
 	{"more tokens than source pages", test_capacity},
 	{"fewer destination pages than needed", test_too_few_pages},
@@ -510,6 +552,7 @@ static const struct suite_case cases[] = {
 	{"lists", test_lists},
 	{"numbers past every limit", test_numbers},
 	{"index lists past their quota", test_quota},
+	{"chunks past their quota", test_chunk_quota},
 };
 
 SUITE_MAIN("refusals", cases)
