@@ -468,7 +468,7 @@ static bool
 settled(struct router *r, struct footprint *f)
 {
 	look(r, f);
-	return f->fds == r->before.fds && f->maps == r->before.maps &&
+	return f->fds <= r->before.fds && f->maps == r->before.maps &&
 	       f->huge_kb == r->before.huge_kb && f->slab_used == r->before.slab_used &&
 	       f->open == 0 && f->endpoints == 0;
 }
@@ -481,7 +481,11 @@ leaks(struct router *r)
 
 	while (!settled(r, &f) && e2e_again(&since, SETTLE_MS))
 		;
-	CHECK_EQ(f.fds, r->before.fds);
+	/* Fewer is no leak: a connection of somebody who asked for the status was counted before.
+	 */
+	if (!CHECK(f.fds <= r->before.fds))
+		printf("        fds=%u, before=%u\n", (unsigned int)f.fds,
+			(unsigned int)r->before.fds);
 	CHECK_EQ(f.maps, r->before.maps);
 	CHECK_EQ(f.huge_kb, r->before.huge_kb);
 	CHECK_EQ(f.slab_used, r->before.slab_used);
