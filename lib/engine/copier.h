@@ -104,7 +104,6 @@ struct kvf_copy_shared {
 	_Atomic bool stop;
 	const struct kvf_copy_ops *ops;
 	uint32_t channel_depth;
-	uint32_t num_copiers;
 	bool busy;
 	struct kvf_copier *copiers; /* the dispatcher's own is [0] */
 	alignas(64) struct kvf_slot slots[KVF_SLOTS];

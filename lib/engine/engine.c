@@ -122,7 +122,6 @@ copiers_create(struct kvf_engine *e, struct kvf_err *err)
 	sh->ops = e->ops;
 	sh->channel_depth = e->caps.channel_depth;
 	sh->busy = e->cfg.busy;
-	sh->num_copiers = e->num_lcores;
 	sh->copiers = aligned_alloc(64, e->num_lcores * sizeof(struct kvf_copier));
 	if (sh->copiers == NULL)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for copiers");

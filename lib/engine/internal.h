@@ -46,7 +46,6 @@ struct kvf_ep_group {
 	_Atomic uint32_t room_refs; /* dispatcher counts up and down; control recycles at 0 */
 	struct kvf_ep *members[KVF_MAX_GROUP_SIZE]; /* control */
 	struct kvf_ep *live[KVF_MAX_GROUP_SIZE];    /* dispatcher */
-	bool used;
 };
 
 /* Index lists of one posting, in slab memory. */

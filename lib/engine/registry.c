@@ -71,7 +71,6 @@ group_get(struct kvf_engine *e, const struct kvf_msg_register *msg, struct kvf_e
 		return NULL;
 	}
 	memset(spare, 0, sizeof(*spare));
-	spare->used = true;
 	spare->id = (uint32_t)(spare - e->groups);
 	spare->role = msg->role;
 	spare->size = msg->group_size;

@@ -204,7 +204,6 @@ stepped_init(struct stepped *r)
 	channel = (struct kvf_copy_channel){.eng = r};
 	sh->ops = &ops;
 	sh->channel_depth = DEPTH;
-	sh->num_copiers = 1;
 	sh->copiers = aligned_alloc(64, (sizeof(struct kvf_copier) + 63) / 64 * 64);
 	MUST(sh->copiers != NULL);
 	memset(sh->copiers, 0, sizeof(struct kvf_copier));
@@ -233,7 +232,6 @@ stepped_group(struct stepped *r, uint32_t index, uint32_t role, uint32_t size, c
 {
 	struct kvf_ep_group *g = &r->groups[index];
 
-	g->used = true;
 	g->id = index;
 	g->role = role;
 	g->size = size;

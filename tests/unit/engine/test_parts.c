@@ -214,7 +214,6 @@ bench_up(bool threads)
 	memset(b->sh, 0, sizeof(*b->sh));
 	b->sh->ops = &fake_ops;
 	b->sh->channel_depth = DEPTH;
-	b->sh->num_copiers = NUM_COPIERS;
 	b->sh->copiers = b->copiers;
 	for (i = 0; i < NUM_COPIERS; i++) {
 		struct kvf_copier *c = &b->copiers[i];

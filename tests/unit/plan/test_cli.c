@@ -300,6 +300,7 @@ test_no_engine(void)
 	const char *line;
 
 	REFUSED("status --socket /nonexistent/kvferry.sock", "");
+	REFUSED("top --socket /nonexistent/kvferry.sock", "");
 	REFUSED("status --json --socket /nonexistent/kvferry.sock", "");
 	cli_run(res, "doctor --socket /nonexistent/kvferry.sock");
 	CHECK_EQ(res->status, 0);
