@@ -309,10 +309,16 @@ in_step(const struct kvf_leg *leg, const struct kvf_leg *other, const struct kvf
 				: leg->units_cut == 0;
 }
 
+/* By rank, whatever order they were granted in: rows that follow each other in the source then do
+ * so in the batch as well, and the driver reads a window from its front to its end. */
 static void
 add_leg(struct kvf_slot *slot, struct kvf_leg *leg, const struct kvf_map *map)
 {
-	slot->subs[slot->num_subs++] =
+	uint32_t k = slot->num_subs++;
+
+	for (; k > 0 && slot->subs[k - 1].map->dst.rank > map->dst.rank; k--)
+		slot->subs[k] = slot->subs[k - 1];
+	slot->subs[k] =
 		(struct kvf_slot_sub){.map = map, .dst_base = leg->dst->ep->pool.base, .leg = leg};
 	slot->verify |= leg->src->verify || leg->dst->verify;
 	if (leg->widest > slot->widest)
