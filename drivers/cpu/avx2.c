@@ -80,7 +80,7 @@ fence(void)
 
 const struct kvf_cpu_kernel kvf_cpu_avx2 = {
 	.name = "avx2",
-	.detail = "avx2 non-temporal, interleave 8 x 128-256 B",
+	.detail = "avx2 non-temporal, interleave 8 x 128-384 B",
 	.needs = "avx2",
 	.available = available,
 	.stream = stream_lanes,

@@ -23,6 +23,11 @@
  */
 #define KVF_CPU_AHEAD 4096u
 
+/* Rows from here on take more lines in a turn and are fetched from further ahead: measured, both
+ * hurt where rows are short. */
+#define KVF_CPU_LONG_ROW   4096u
+#define KVF_CPU_AHEAD_LONG 8192u
+
 /* Non-temporal stores move whole lines; below this a row is mostly head and tail. */
 #define KVF_CPU_STREAM_ROW 128u
 

@@ -153,7 +153,8 @@ stream_lanes(const struct kvf_cpu_kernel *k, const struct span *s)
 
 	cursor_lanes(&now, s, 0);
 	ahead = now;
-	for (todo = KVF_CPU_AHEAD / now.g; ahead.g != 0; todo -= s->row_bytes) {
+	todo = (s->row_bytes < KVF_CPU_LONG_ROW ? KVF_CPU_AHEAD : KVF_CPU_AHEAD_LONG) / now.g;
+	for (; ahead.g != 0; todo -= s->row_bytes) {
 		cursor_next(&ahead, s);
 		if (todo <= s->row_bytes)
 			break;

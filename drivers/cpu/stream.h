@@ -15,9 +15,6 @@
 
 #define LINE 64u
 
-/* From this row length on, four lines a turn instead of two. */
-#define KVF_CPU_LONG_ROW 4096u
-
 #define INLINE static inline __attribute__((always_inline))
 
 /*
@@ -44,20 +41,26 @@ stripe2(uint8_t *dst, const uint8_t *src, const uint8_t *ahead)
 }
 
 INLINE void
-stripe4(uint8_t *dst, const uint8_t *src, const uint8_t *ahead)
+stripe6(uint8_t *dst, const uint8_t *src, const uint8_t *ahead)
 {
 	fetch(ahead);
 	fetch(ahead + LINE);
 	fetch(ahead + 2 * LINE);
 	fetch(ahead + 3 * LINE);
+	fetch(ahead + 4 * LINE);
+	fetch(ahead + 5 * LINE);
 	line_t a = line_load(src);
 	line_t b = line_load(src + LINE);
 	line_t c = line_load(src + 2 * LINE);
 	line_t d = line_load(src + 3 * LINE);
+	line_t e = line_load(src + 4 * LINE);
+	line_t f = line_load(src + 5 * LINE);
 	line_stream(dst, a);
 	line_stream(dst + LINE, b);
 	line_stream(dst + 2 * LINE, c);
 	line_stream(dst + 3 * LINE, d);
+	line_stream(dst + 4 * LINE, e);
+	line_stream(dst + 5 * LINE, f);
 }
 
 /* The first `mid` bytes (a multiple of stripe) of every lane's `bytes`, in turn. */
@@ -65,7 +68,8 @@ INLINE void
 turns(const struct kvf_cpu_lane *lanes, uint32_t g, uint64_t mid, uint64_t bytes,
 	const uint64_t stripe)
 {
-	const uint64_t far = KVF_CPU_AHEAD / g & ~(uint64_t)(LINE - 1);
+	const uint64_t ahead = stripe == 2 * LINE ? KVF_CPU_AHEAD : KVF_CPU_AHEAD_LONG;
+	const uint64_t far = ahead / g & ~(uint64_t)(LINE - 1);
 	const uint64_t step = bytes < far ? bytes : far;
 	uint64_t o = 0;
 	uint32_t i;
@@ -77,7 +81,7 @@ turns(const struct kvf_cpu_lane *lanes, uint32_t g, uint64_t mid, uint64_t bytes
 			if (stripe == 2 * LINE)
 				stripe2(lanes[i].dst + o, s, s + step);
 			else
-				stripe4(lanes[i].dst + o, s, s + step);
+				stripe6(lanes[i].dst + o, s, s + step);
 		}
 	}
 	for (; o < mid; o += stripe) {
@@ -90,7 +94,7 @@ turns(const struct kvf_cpu_lane *lanes, uint32_t g, uint64_t mid, uint64_t bytes
 			if (stripe == 2 * LINE)
 				stripe2(lanes[i].dst + o, s, lanes[i].ahead + next);
 			else
-				stripe4(lanes[i].dst + o, s, lanes[i].ahead + next);
+				stripe6(lanes[i].dst + o, s, lanes[i].ahead + next);
 		}
 	}
 }
@@ -139,8 +143,8 @@ stream_lanes(const struct kvf_cpu_lane *lanes, uint32_t g, uint64_t bytes)
 
 	body = bytes - most;
 	if (bytes >= KVF_CPU_LONG_ROW) {
-		mid = body - body % (4 * LINE);
-		turns(lanes, g, mid, body, 4 * LINE);
+		mid = body - body % (6 * LINE);
+		turns(lanes, g, mid, body, 6 * LINE);
 	} else {
 		mid = body - body % (2 * LINE);
 		turns(lanes, g, mid, body, 2 * LINE);
