@@ -20,8 +20,28 @@ count(_Atomic uint64_t *counter, uint64_t n)
 		memory_order_relaxed);
 }
 
+/* A slot that is filled anew is behind the others, whatever it was before. */
+static void
+line_up(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
+{
+	struct kvf_slot *slot = &sh->slots[index];
+	uint64_t bit = UINT64_C(1) << index, after = 0;
+
+	for (used &= ~bit; used != 0; used &= used - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(used);
+		struct kvf_slot *other = &sh->slots[i];
+		uint64_t theirs = atomic_load_explicit(&other->after, memory_order_relaxed);
+
+		if ((theirs & bit) != 0)
+			atomic_store_explicit(&other->after, theirs & ~bit, memory_order_relaxed);
+		if (other->subs[0].leg == slot->subs[0].leg)
+			after |= UINT64_C(1) << i;
+	}
+	atomic_store_explicit(&slot->after, after, memory_order_relaxed);
+}
+
 void
-kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
+kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
 {
 	struct kvf_slot *slot = &sh->slots[index];
 	uint64_t lane_bytes, window, units, sleeping;
@@ -47,6 +67,7 @@ kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index)
 	slot->total = (slot->num_units + slot->unit_group - 1) / slot->unit_group *
 		      slot->lane_slices * slot->columns;
 
+	line_up(sh, index, used);
 	atomic_store_explicit(&slot->error, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->remaining, slot->total, memory_order_relaxed);
 	atomic_store_explicit(&slot->cursor, slot->total, memory_order_release);
@@ -205,6 +226,7 @@ claim(struct kvf_copier *c, uint32_t *index, uint32_t *slice)
 {
 	struct kvf_copy_shared *sh = c->shared;
 	uint64_t active = atomic_load_explicit(&sh->active, memory_order_relaxed);
+	const uint64_t all = active;
 
 	while (active != 0) {
 		uint64_t after = active & ~((UINT64_C(1) << c->next_slot) - 1);
@@ -214,7 +236,8 @@ claim(struct kvf_copier *c, uint32_t *index, uint32_t *slice)
 
 		c->next_slot = (i + 1) % KVF_SLOTS;
 		active &= ~(UINT64_C(1) << i);
-		if (atomic_load_explicit(&slot->cursor, memory_order_relaxed) <= 0)
+		if (atomic_load_explicit(&slot->cursor, memory_order_relaxed) <= 0 ||
+			(atomic_load_explicit(&slot->after, memory_order_relaxed) & all) != 0)
 			continue;
 		left = atomic_fetch_sub_explicit(&slot->cursor, 1, memory_order_acquire);
 		if (left <= 0)

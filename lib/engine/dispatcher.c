@@ -311,7 +311,7 @@ show_memory(struct kvf_dispatcher *d)
 static bool
 all_slots_free(const struct kvf_dispatcher *d)
 {
-	return d->free_slots == (KVF_SLOTS == 64 ? UINT64_MAX : (UINT64_C(1) << KVF_SLOTS) - 1);
+	return d->free_slots == KVF_SLOTS_ALL;
 }
 
 /* Bytes of a transfer that was posted to its end are still to be copied. One that waits for

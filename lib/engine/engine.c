@@ -270,7 +270,7 @@ start(struct kvf_engine *e, struct kvf_err *err)
 	e->disp->engine = e;
 	e->disp->copier = &e->copy->copiers[0];
 	e->disp->copy = e->copy;
-	e->disp->free_slots = KVF_SLOTS == 64 ? UINT64_MAX : (UINT64_C(1) << KVF_SLOTS) - 1;
+	e->disp->free_slots = KVF_SLOTS_ALL;
 	/* Dead endpoints that still drain stand next to those that took their place. */
 	e->disp->eps = calloc(2u * e->cfg.max_endpoints, sizeof(struct kvf_ep *));
 	if (e->disp->eps == NULL)

@@ -234,7 +234,7 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 			kvf_count(&d->totals.segments, 1);
 			for (k = 0; k < slot->num_subs; k++)
 				carried(d, slot, slot->subs[k].leg);
-			kvf_slot_publish(d->copy, index);
+			kvf_slot_publish(d->copy, index, KVF_SLOTS_ALL & ~d->free_slots);
 			kvf_leg_wake(d, leg);
 		} else if (!leg->stopped && leg->planned && leg->outstanding == 0) {
 			phase_done(d, leg);

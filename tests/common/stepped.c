@@ -216,7 +216,7 @@ stepped_init(struct stepped *r)
 	d->copy = sh;
 	d->hz = 1000000000;
 	d->hash_seed = 42;
-	d->free_slots = (UINT64_C(1) << KVF_SLOTS) - 1;
+	d->free_slots = KVF_SLOTS_ALL;
 	d->eps = calloc(64, sizeof(struct kvf_ep *));
 	MUST(d->eps != NULL);
 	d->slab = slab;
@@ -507,7 +507,7 @@ stepped_fini(struct stepped *r)
 	MUST(r->disp->num_eps == 0 && r->disp->num_rooms == 0);
 	MUST(r->disp->links == NULL && r->num_wants == 0);
 	MUST(r->disp->run_head == NULL && r->disp->sweep_head == NULL);
-	MUST(r->disp->free_slots == (UINT64_C(1) << KVF_SLOTS) - 1);
+	MUST(r->disp->free_slots == KVF_SLOTS_ALL);
 	MUST(r->disp->slab.bytes_used == 0);
 	for (g = 0; g < STEPPED_GROUPS; g++)
 		MUST(r->groups[g].room_refs == 0);

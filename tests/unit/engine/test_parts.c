@@ -251,8 +251,9 @@ bench_down(struct bench *b, bool threads)
 	free(b);
 }
 
+/* `job` stands for the leg; nobody looks inside. */
 static void
-fill(struct bench *b, uint32_t index, uint32_t units, uint32_t lanes)
+fill(struct bench *b, uint32_t index, uint32_t units, uint32_t lanes, uint64_t used, uintptr_t job)
 {
 	struct kvf_slot *slot = &b->sh->slots[index];
 	struct kvf_map *map = &b->maps[index];
@@ -290,12 +291,13 @@ fill(struct bench *b, uint32_t index, uint32_t units, uint32_t lanes)
 	slot->widest = 64;
 	slot->src_base = (const uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN);
 	for (u = 0; u < slot->num_subs; u++)
-		slot->subs[u] = (struct kvf_slot_sub){
-			.map = map, .dst_base = (uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN)};
+		slot->subs[u] = (struct kvf_slot_sub){.map = map,
+			.dst_base = (uint8_t *)(uintptr_t)((index + 1) * SLOT_SPAN),
+			.leg = (struct kvf_leg *)job};
 	for (u = 0; u < units; u++)
 		slot->unit_sub[u] = (uint8_t)(u % slot->num_subs);
 	b->cancelled[index] = false;
-	kvf_slot_publish(b->sh, index);
+	kvf_slot_publish(b->sh, index, used);
 }
 
 /* A slot came back: every (unit, lane) once, or at most once if it was cancelled; an error exactly
@@ -331,15 +333,16 @@ verify(struct bench *b, uint32_t index)
 static void
 run_slots(struct bench *b, uint32_t rounds, bool cancel)
 {
-	uint64_t busy = 0, done, all = KVF_SLOTS == 64 ? UINT64_MAX : (1ull << KVF_SLOTS) - 1;
+	uint64_t busy = 0, done;
 	uint32_t filled = 0, back = 0, i, idle = 0;
 
 	while (back < rounds) {
-		for (i = 0; i < 3 && filled < rounds && busy != all; i++) {
+		for (i = 0; i < 3 && filled < rounds && busy != KVF_SLOTS_ALL; i++) {
 			uint32_t index = (uint32_t)__builtin_ctzll(~busy);
 
 			fill(b, index, (uint32_t)suite_range(&b->rand, 1, KVF_SLOT_UNITS),
-				(uint32_t)suite_range(&b->rand, 1, LANES_MAX));
+				(uint32_t)suite_range(&b->rand, 1, LANES_MAX), busy,
+				(uintptr_t)suite_range(&b->rand, 1, 3) << 12);
 			busy |= 1ull << index;
 			filled++;
 		}
@@ -412,7 +415,7 @@ test_slices(void)
 			uint64_t done = 0;
 
 			atomic_store(&max_batch, 0);
-			fill(b, 5, units, lanes);
+			fill(b, 5, units, lanes, 0, 1 << 12);
 			CHECK_EQ(b->sh->slots[5].total, (units + b->sh->slots[5].unit_group - 1) /
 								b->sh->slots[5].unit_group *
 								b->sh->slots[5].lane_slices);
@@ -435,10 +438,10 @@ test_jobs_take_turns(void)
 	uint64_t done = 0;
 	uint32_t i;
 
-	fill(b, 0, KVF_SLOT_UNITS, LANES_MAX);
+	fill(b, 0, KVF_SLOT_UNITS, LANES_MAX, 0, 1 << 12);
 	for (i = 0; i < 5; i++)
 		kvf_copier_step(&b->copiers[0], 1);
-	fill(b, 1, 1, 1);
+	fill(b, 1, 1, 1, 1, 2 << 12);
 	CHECK_EQ(b->sh->slots[1].total, 1);
 	for (i = 0; i < 60 && (done & 2) == 0; i++) {
 		kvf_copier_step(&b->copiers[0], 1);
@@ -451,6 +454,37 @@ test_jobs_take_turns(void)
 		done |= kvf_copy_take_finished(b->sh);
 	}
 	CHECK((done & 1) != 0);
+	bench_down(b, false);
+}
+
+/* Of one job, what was published first is copied first, also when an earlier slot is used again. */
+static void
+test_a_job_goes_in_order(void)
+{
+	static const uint32_t order[] = {3, 1, 2, 3, 0, 1};
+	struct bench *b = bench_up(false);
+	uint64_t used = 0, done;
+	uint32_t next = 0, finished = 0, first = 0, i, k;
+
+	for (i = 0; i < 100000 && finished < 6; i++) {
+		while (next < 6 && (used & (UINT64_C(1) << order[next])) == 0) {
+			fill(b, order[next], KVF_SLOT_UNITS, LANES_MAX, used, 1 << 12);
+			used |= UINT64_C(1) << order[next++];
+		}
+		kvf_copier_step(&b->copiers[0], 1);
+		/* `first`: the first of the order that has slices left; those behind it are whole.
+		 */
+		while (first < next && atomic_load(&b->sh->slots[order[first]].cursor) <= 0)
+			first++;
+		for (k = first + 1; k < next; k++)
+			CHECK_EQ(atomic_load(&b->sh->slots[order[k]].cursor),
+				b->sh->slots[order[k]].total);
+		for (done = kvf_copy_take_finished(b->sh); done != 0; done &= done - 1) {
+			used &= ~(done & -done);
+			finished++;
+		}
+	}
+	CHECK_EQ(finished, 6);
 	bench_down(b, false);
 }
 
@@ -537,6 +571,7 @@ static const struct suite_case cases[] = {
 	{"copiers: errors", test_copier_errors},
 	{"copiers: slices of all sizes", test_slices},
 	{"copiers: jobs take turns", test_jobs_take_turns},
+	{"copiers: a job goes in order", test_a_job_goes_in_order},
 	{"guard", test_guard},
 };
 
