@@ -27,7 +27,7 @@ struct kvf_copy {
 	uint64_t dst_stride;
 };
 
-#define KVF_COPY_BATCH_MAX 64u /* copies in one submit */
+#define KVF_COPY_BATCH_MAX 128u /* copies in one submit */
 #define KVF_COPY_STREAM    1u  /* bulk: will not be read soon, the cache need not keep it */
 
 struct kvf_copy_caps {

@@ -13,7 +13,7 @@
 
 #include "engine/internal.h"
 
-#define SEGMENT_BYTES  (4u << 20)
+#define SEGMENT_BYTES  (8u << 20)
 #define PLANS_PER_TURN 64u /* most chunks have rows for everybody, but not all need to */
 #define FAN_ROWS       64u /* source rows of one window */
 
