@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -157,12 +158,19 @@ static void
 publish(struct kvf_endpoint *ep, const struct kvf_sqe *sqe)
 {
 	struct kvf_ring *hdr = ep->ring.hdr;
+	const uint8_t *next;
 	uint32_t slot = ep->sq_tail & (ep->ring.sq_entries - 1);
 
-	memcpy(&ep->ring.sq[slot], sqe, sizeof(*sqe));
+	memcpy(&ep->ring.sq[slot], sqe,
+		offsetof(struct kvf_sqe, lists) + sqe->num_lists * sizeof(sqe->lists[0]));
 	ep->sqe_arena_end[slot] = ep->arena_head;
 	ep->sq_tail++;
 	atomic_store_explicit(&hdr->sq_tail, ep->sq_tail, memory_order_release);
+	/* What the next posting writes first; the engine read these lines a round of the ring ago.
+	 */
+	next = (const uint8_t *)&ep->ring.sq[ep->sq_tail & (ep->ring.sq_entries - 1)];
+	kvf_prefetch_write(next);
+	kvf_prefetch_write(next + KVF_CACHE_LINE);
 	kvf_ring_fence();
 	kvf_ep_ring(ep);
 }

@@ -40,11 +40,21 @@ line_up(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
 	atomic_store_explicit(&slot->after, after, memory_order_relaxed);
 }
 
-void
-kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
+/* What most requests are that matter for their latency: no division. */
+static void
+one_slice(struct kvf_slot *slot)
 {
-	struct kvf_slot *slot = &sh->slots[index];
-	uint64_t lane_bytes, window, units, sleeping;
+	slot->lane_group = slot->num_lanes;
+	slot->lane_slices = 1;
+	slot->unit_group = slot->num_units;
+	slot->columns = 1;
+	slot->total = 1;
+}
+
+static void
+cut_slices(struct kvf_slot *slot)
+{
+	uint64_t lane_bytes, window, units;
 
 	slot->lane_group = slot->num_lanes < KVF_LANE_GROUP ? slot->num_lanes : KVF_LANE_GROUP;
 	if (slot->lane_group > KVF_COPY_BATCH_MAX / slot->num_subs)
@@ -66,7 +76,18 @@ kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
 	slot->columns = (slot->widest - 1) / KVF_SLICE_BYTES + 1;
 	slot->total = (slot->num_units + slot->unit_group - 1) / slot->unit_group *
 		      slot->lane_slices * slot->columns;
+}
 
+void
+kvf_slot_publish(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
+{
+	struct kvf_slot *slot = &sh->slots[index];
+	uint64_t sleeping;
+
+	if (slot->num_units * slot->num_lanes <= KVF_LANE_GROUP && slot->bytes <= KVF_SLICE_BYTES)
+		one_slice(slot);
+	else
+		cut_slices(slot);
 	line_up(sh, index, used);
 	atomic_store_explicit(&slot->error, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->remaining, slot->total, memory_order_relaxed);

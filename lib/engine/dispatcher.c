@@ -21,6 +21,7 @@
 #define TICK_US          1000
 #define SLICES_PER_ROUND 1
 #define STOP_FLUSH_MS    1000
+#define PAUSE_EVERY      8 /* idle rounds */
 #define PUBLISH_PER_TURN 1024
 #define DYING_ROUNDS     64
 #define STALL_MS         20  /* the engine did not run for longer than it meant to sleep */
@@ -123,6 +124,7 @@ publish(struct kvf_dispatcher *d, struct kvf_ep *ep)
 		return false;
 	/* release: entries, texts and, before them, the copied bytes */
 	atomic_store_explicit(&ep->ring.hdr->cq_tail, ep->cq_tail, memory_order_release);
+	kvf_prefetch_write(&ep->ring.cq[ep->cq_tail & (ep->ring.cq_entries - 1)]);
 	/* partner of the fence in kvf_wait(): the client sees the tail or we see that it sleeps */
 	kvf_ring_fence();
 	/* A full buffer wakes just as well; a client that closed its end is woken by that. */
@@ -429,7 +431,7 @@ kvf_dispatcher_main(void *arg)
 	uint64_t spin, idle_since, expected;
 	struct kvf_note note = {.type = NOTE_STOPPED};
 	bool worked = false, at_rest = false, held = false;
-	uint32_t i;
+	uint32_t idle = 0, i;
 
 	d->hz = rte_get_tsc_hz();
 	spin = d->hz / 1000000 * SPIN_US;
@@ -445,7 +447,9 @@ kvf_dispatcher_main(void *arg)
 		if (worked || !all_slots_free(d)) {
 			idle_since = d->now;
 		} else if (d->engine->cfg.busy || d->stopping || d->now - idle_since < spin) {
-			rte_pause();
+			/* Each time would double the time until a posting is noticed. */
+			if (++idle % PAUSE_EVERY == 0)
+				rte_pause();
 		} else {
 			show_memory(d);
 			expected = sleep_for_work(d);

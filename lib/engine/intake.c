@@ -5,6 +5,7 @@
  * long (a million ids), so reading stops after a bounded number and goes on in the next round.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -215,11 +216,17 @@ finish(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in)
 static bool
 take_entry(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in)
 {
+	const struct kvf_sqe *from = &ep->ring.sq[ep->sq_head & (ep->ring.sq_entries - 1)];
 	struct kvf_err why;
 	uint32_t op, want;
 
-	memset(in, 0, sizeof(*in));
-	memcpy(&in->sqe, &ep->ring.sq[ep->sq_head & (ep->ring.sq_entries - 1)], sizeof(in->sqe));
+	in->list = 0;
+	in->err.code = 0;
+	memset(&in->lists, 0, sizeof(in->lists));
+	/* What the entry says that it uses, as the copy says. */
+	memcpy(&in->sqe, from, offsetof(struct kvf_sqe, lists));
+	if (in->sqe.num_lists <= KVF_MAX_LISTS)
+		memcpy(in->sqe.lists, from->lists, in->sqe.num_lists * sizeof(from->lists[0]));
 	op = in->sqe.op;
 	want = ep->role == KVF_DECODE ? KVF_OP_RECV : KVF_OP_SEND;
 	if ((op != want && op != KVF_OP_ABORT && op != KVF_OP_RELEASE) ||

@@ -188,6 +188,14 @@ enum kvf_phase {
 	KVF_PHASE_DONE,
 };
 
+static inline uint32_t
+kvf_phase_class(uint8_t phase)
+{
+	return phase == KVF_PHASE_TOKENS  ? KVF_TOKENS
+	       : phase == KVF_PHASE_STATE ? KVF_STATE
+					  : KVF_AUX;
+}
+
 #define KVF_LEG_RUNS 16u
 
 /* What one send part gives one receive part. */
@@ -201,6 +209,7 @@ struct kvf_leg {
 	uint32_t map;            /* of the pair, being planned */
 	uint32_t widest;         /* bytes of a row in its widest lane */
 	uint8_t phase;           /* enum kvf_phase */
+	uint8_t classes;         /* of its maps: bits 1 << enum kvf_class */
 	bool iterating;
 	bool planned; /* everything of the phase is in slots or done */
 	bool queued;
@@ -211,6 +220,7 @@ struct kvf_leg {
 	uint32_t run_pos, num_runs;
 	struct kvf_run outer, inner;
 	uint64_t units_cut; /* of the current map: how far it is */
+	/* From here on not cleared when the leg is made. */
 	struct kvf_run runs[KVF_LEG_RUNS];
 	union {
 		struct kvf_plan_iter plan;

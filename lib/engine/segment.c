@@ -242,14 +242,6 @@ load_run(struct kvf_dispatcher *d, struct kvf_leg *leg, const struct kvf_map *ma
 	return true;
 }
 
-static uint32_t
-class_of_phase(uint8_t phase)
-{
-	return phase == KVF_PHASE_TOKENS  ? KVF_TOKENS
-	       : phase == KVF_PHASE_STATE ? KVF_STATE
-					  : KVF_AUX;
-}
-
 /* Goes on to the leg's next map with something to copy; NULL: none for now (see leg->planned), none
  * found in the first few plans, or the room failed. */
 static const struct kvf_map *
@@ -263,7 +255,7 @@ find_work(struct kvf_dispatcher *d, struct kvf_leg *leg)
 		for (; leg->map < leg->pair->num_maps; leg->map++, leg->iterating = false) {
 			const struct kvf_map *map = &leg->pair->maps[leg->map];
 
-			if (map->cls != class_of_phase(leg->phase))
+			if (map->cls != kvf_phase_class(leg->phase))
 				continue;
 			if (!leg->iterating &&
 				(plans++ == PLANS_PER_TURN || !begin_map(d, leg, map)))

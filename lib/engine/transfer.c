@@ -8,6 +8,7 @@
  * in one queue and get a segment each in turn.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "engine/internal.h"
@@ -72,6 +73,7 @@ kvf_leg_create(struct kvf_dispatcher *d, struct kvf_part *src, struct kvf_part *
 {
 	const struct kvf_pair *pair = kvf_link_pair(src->room->link->link, src->rank, dst->rank);
 	struct kvf_leg *leg;
+	uint32_t m;
 
 	if (pair->num_maps == 0)
 		return;
@@ -87,10 +89,12 @@ kvf_leg_create(struct kvf_dispatcher *d, struct kvf_part *src, struct kvf_part *
 		kvf_room_fail(d, src->room, src->ep, KVF_E_NOMEM, "no memory for a leg");
 		return;
 	}
-	memset(leg, 0, sizeof(*leg));
+	memset(leg, 0, offsetof(struct kvf_leg, runs));
 	leg->src = src;
 	leg->dst = dst;
 	leg->pair = pair;
+	for (m = 0; m < pair->num_maps; m++)
+		leg->classes |= (uint8_t)(1u << pair->maps[m].cls);
 	leg->chunk = src->chunks;
 	leg->src_next = src->legs;
 	src->legs = leg;
@@ -166,13 +170,21 @@ kvf_chunks_retire(struct kvf_dispatcher *d, struct kvf_part *send)
 		kvf_part_status(d, send, KVF_SUCCESS);
 }
 
+static void phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg);
+
+/* All legs of the receiver have come to the same phase. Those without anything in it are through
+ * with it at once. */
 static void
-wake_all(struct kvf_dispatcher *d, struct kvf_part *dst)
+next_phase(struct kvf_dispatcher *d, struct kvf_part *dst)
 {
 	struct kvf_leg *leg;
 
-	for (leg = dst->legs; leg != NULL; leg = leg->dst_next)
-		kvf_leg_wake(d, leg);
+	for (leg = dst->legs; leg != NULL; leg = leg->dst_next) {
+		if ((leg->classes & 1u << kvf_phase_class(leg->phase)) != 0)
+			kvf_leg_wake(d, leg);
+		else if (!leg->stopped)
+			phase_done(d, leg);
+	}
 }
 
 /* Everything of the leg's phase is copied. */
@@ -186,12 +198,12 @@ phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	case KVF_PHASE_TOKENS:
 		leg->phase = KVF_PHASE_STATE;
 		if (--dst->tokens_left == 0)
-			wake_all(d, dst);
+			next_phase(d, dst);
 		break;
 	case KVF_PHASE_STATE:
 		leg->phase = KVF_PHASE_AUX;
 		if (--dst->state_left == 0)
-			wake_all(d, dst);
+			next_phase(d, dst);
 		break;
 	default:
 		leg->phase = KVF_PHASE_DONE;
