@@ -77,6 +77,13 @@ rewind_if_empty(struct kvf_endpoint *ep)
 	ep->arena_tail = ep->arena_head;
 }
 
+/* Few ids go into the entry itself. */
+static uint64_t
+in_arena(const struct kvf_pages *list)
+{
+	return list->count > KVF_SQ_IDS ? (uint64_t)list->count * sizeof(uint32_t) : 0;
+}
+
 static int
 check_lists(const struct kvf_endpoint *ep, const struct kvf_pages *lists, uint32_t num,
 	struct kvf_err *err)
@@ -99,7 +106,7 @@ check_lists(const struct kvf_endpoint *ep, const struct kvf_pages *lists, uint32
 		if (lists[i].count > 0 && lists[i].ids == NULL)
 			return kvf_fail(err, KVF_E_INVAL, "list=%u: count=%u without ids",
 				lists[i].list, lists[i].count);
-		needed += (uint64_t)lists[i].count * sizeof(uint32_t);
+		needed += in_arena(&lists[i]);
 	}
 	if (needed > ep->ring.arena_bytes)
 		return kvf_fail(err, KVF_E_QUOTA,
@@ -119,11 +126,12 @@ put_lists(struct kvf_endpoint *ep, struct kvf_sqe *sqe, const struct kvf_pages *
 	rewind_if_empty(ep);
 	pos = ep->arena_head;
 	for (i = 0; i < num; i++) {
-		uint64_t bytes = (uint64_t)lists[i].count * sizeof(uint32_t);
+		uint64_t bytes = in_arena(&lists[i]);
 
 		sqe->lists[i].list = lists[i].list;
 		sqe->lists[i].count = lists[i].count;
-		sqe->lists[i].arena_off = bytes > 0 ? place(ep, &pos, bytes) : 0;
+		if (bytes > 0)
+			sqe->lists[i].arena_off = place(ep, &pos, bytes);
 	}
 	if (pos - ep->arena_tail > ep->ring.arena_bytes)
 		return kvf_fail(err, KVF_E_AGAIN,
@@ -132,8 +140,10 @@ put_lists(struct kvf_endpoint *ep, struct kvf_sqe *sqe, const struct kvf_pages *
 			ep->ring.arena_bytes);
 	for (i = 0; i < num; i++)
 		if (lists[i].count > 0)
-			memcpy(ep->ring.arena + sqe->lists[i].arena_off, lists[i].ids,
-				(size_t)lists[i].count * sizeof(uint32_t));
+			memcpy(in_arena(&lists[i]) > 0
+					? (void *)(ep->ring.arena + sqe->lists[i].arena_off)
+					: sqe->lists[i].ids,
+				lists[i].ids, (size_t)lists[i].count * sizeof(uint32_t));
 	sqe->num_lists = (uint8_t)num;
 	ep->arena_head = pos;
 	return 0;

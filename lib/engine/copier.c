@@ -24,20 +24,20 @@ count(_Atomic uint64_t *counter, uint64_t n)
 static void
 line_up(struct kvf_copy_shared *sh, uint32_t index, uint64_t used)
 {
-	struct kvf_slot *slot = &sh->slots[index];
+	const struct kvf_leg *leg = sh->slots[index].subs[0].leg;
 	uint64_t bit = UINT64_C(1) << index, after = 0;
 
+	sh->owner[index] = leg;
 	for (used &= ~bit; used != 0; used &= used - 1) {
 		uint32_t i = (uint32_t)__builtin_ctzll(used);
-		struct kvf_slot *other = &sh->slots[i];
-		uint64_t theirs = atomic_load_explicit(&other->after, memory_order_relaxed);
+		uint64_t theirs = atomic_load_explicit(&sh->after[i], memory_order_relaxed);
 
 		if ((theirs & bit) != 0)
-			atomic_store_explicit(&other->after, theirs & ~bit, memory_order_relaxed);
-		if (other->subs[0].leg == slot->subs[0].leg)
+			atomic_store_explicit(&sh->after[i], theirs & ~bit, memory_order_relaxed);
+		if (sh->owner[i] == leg)
 			after |= UINT64_C(1) << i;
 	}
-	atomic_store_explicit(&slot->after, after, memory_order_relaxed);
+	atomic_store_explicit(&sh->after[index], after, memory_order_relaxed);
 }
 
 /* What most requests are that matter for their latency: no division. */
@@ -258,7 +258,7 @@ claim(struct kvf_copier *c, uint32_t *index, uint32_t *slice)
 		c->next_slot = (i + 1) % KVF_SLOTS;
 		active &= ~(UINT64_C(1) << i);
 		if (atomic_load_explicit(&slot->cursor, memory_order_relaxed) <= 0 ||
-			(atomic_load_explicit(&slot->after, memory_order_relaxed) & all) != 0)
+			(atomic_load_explicit(&sh->after[i], memory_order_relaxed) & all) != 0)
 			continue;
 		left = atomic_fetch_sub_explicit(&slot->cursor, 1, memory_order_acquire);
 		if (left <= 0)

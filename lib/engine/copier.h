@@ -53,10 +53,6 @@ struct kvf_slot {
 	 * dispatcher's acquire of `finished` is the partner. */
 	alignas(64) _Atomic int64_t remaining;
 	_Atomic int32_t error; /* the first one */
-	/* Slots of the same leg that were published before and may have slices to claim: theirs
-	 * come first, so that a leg walks through memory in order. Written by the dispatcher; a
-	 * stale bit costs a round. */
-	_Atomic uint64_t after;
 
 	alignas(64) uint32_t total; /* slices */
 	uint32_t num_units;
@@ -109,7 +105,12 @@ struct kvf_copy_shared {
 	alignas(64) _Atomic uint64_t active;   /* slots with slices to claim */
 	alignas(64) _Atomic uint64_t finished; /* slots whose last slice is done */
 	alignas(64) _Atomic uint64_t sleeping; /* copiers that sleep on their wake_fd */
-	_Atomic bool stop;
+	/* By slot: those of the same leg that were published before and may have slices to claim.
+	 * Theirs come first, so that a leg walks through memory in order. Written by the
+	 * dispatcher; a stale bit costs a round. */
+	alignas(64) _Atomic uint64_t after[KVF_SLOTS];
+	alignas(64) const struct kvf_leg *owner[KVF_SLOTS]; /* the dispatcher's */
+	alignas(64) _Atomic bool stop;
 	const struct kvf_copy_ops *ops;
 	uint32_t channel_depth;
 	bool busy;

@@ -77,8 +77,8 @@ start_lists(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in)
 			return kvf_fail(&in->err, KVF_E_INVAL,
 				"list=%u has count=%u ids, but no component of %s uses it", l->list,
 				l->count, ep->name);
-		if (l->arena_off % sizeof(uint32_t) != 0 ||
-			!arena_range_ok(ep, l->arena_off, bytes))
+		if (l->count > KVF_SQ_IDS && (l->arena_off % sizeof(uint32_t) != 0 ||
+						     !arena_range_ok(ep, l->arena_off, bytes)))
 			return kvf_fail(&in->err, KVF_E_PROTO,
 				"list=%u arena_off=%" PRIu64 " count=%u is outside arena=%" PRIu64,
 				l->list, l->arena_off, l->count, ep->ring.arena_bytes);
@@ -126,10 +126,10 @@ read_ids(struct kvf_ep *ep, struct kvf_intake *in, uint32_t *budget)
 
 	while (in->err.code == 0 && in->list < sqe->num_lists) {
 		const struct kvf_sq_list *l = &sqe->lists[in->list];
-		/* Where an empty list lies was not checked. */
 		const volatile uint32_t *from =
-			(const volatile uint32_t *)(ep->ring.arena +
-						    (l->count != 0 ? l->arena_off : 0));
+			l->count <= KVF_SQ_IDS
+				? l->ids /* of our copy */
+				: (const volatile uint32_t *)(ep->ring.arena + l->arena_off);
 		uint32_t limit = ep->list_limit[l->list];
 		uint32_t *to = in->lists.ids[l->list];
 		uint32_t *grants = sqe->op == KVF_OP_RECV ? ep->grants[l->list] : NULL;

@@ -513,20 +513,23 @@ void
 kvf_room_post(struct kvf_dispatcher *d, struct kvf_ep *ep, struct kvf_intake *in)
 {
 	const struct kvf_sqe *sqe = &in->sqe;
-	struct kvf_part *p = NULL;
+	struct kvf_part *p;
 	struct kvf_room *room;
-	struct kvf_err why = {0};
-	bool fresh;
+	struct kvf_err why;
+	bool fresh, held;
 
-	if (sqe->op == KVF_OP_SEND)
-		p = part_find(d, ep, sqe->room, sqe->seq);
+	/* At most one use of a room is held; a chunk of another one is not its. */
+	p = part_find(d, ep, sqe->room, 0);
+	held = p != NULL;
+	if (held && (sqe->op != KVF_OP_SEND || p->seq != sqe->seq))
+		p = NULL;
 	fresh = p == NULL;
 	if (fresh && (sqe->seq <= ep->last_seq || ep->num_parts >= ep->max_rooms)) {
 		kvf_fail(&why, sqe->seq <= ep->last_seq ? KVF_E_PROTO : KVF_E_QUOTA,
 			"%s posted room=%" PRIu64 " seq=%" PRIu64 " after seq=%" PRIu64
 			" with rooms=%u limit=%u",
 			ep->name, sqe->room, sqe->seq, ep->last_seq, ep->num_parts, ep->max_rooms);
-	} else if (fresh && part_find(d, ep, sqe->room, 0) != NULL) {
+	} else if (fresh && held) {
 		/* Would also let one client make rooms of one id without end, in one bucket. */
 		kvf_fail(&why, KVF_E_PROTO,
 			"%s posted room=%" PRIu64 " seq=%" PRIu64

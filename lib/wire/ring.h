@@ -29,7 +29,7 @@
 #include <kvferry/client.h>
 
 #define KVF_RING_MAGIC   0x676e6972666b7600ull
-#define KVF_RING_VERSION 1u
+#define KVF_RING_VERSION 2u
 #define KVF_CACHE_LINE   64
 
 #define KVF_RING_MAX_ENTRIES 65536u
@@ -42,11 +42,17 @@ enum kvf_sq_op {
 	KVF_OP_RELEASE = 4,
 };
 
-/* A list of page ids (uint32_t each) in the arena; arena_off is a multiple of 4. */
+/* A list of page ids (uint32_t each). Few of them stand right here: small requests are those that
+ * wait for every line that comes from the other core. */
+#define KVF_SQ_IDS 2u
+
 struct kvf_sq_list {
 	uint32_t list;
 	uint32_t count;
-	uint64_t arena_off;
+	union {
+		uint32_t ids[KVF_SQ_IDS]; /* count <= KVF_SQ_IDS */
+		uint64_t arena_off;       /* more; a multiple of 4 */
+	};
 };
 
 struct kvf_sqe {

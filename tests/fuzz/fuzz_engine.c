@@ -96,6 +96,8 @@ post(struct bytes *b, struct stepped_ep *e)
 			uint32_t id = take8(b) % (STEPPED_PAGES + 1);
 
 			memcpy(e->ep.ring.arena + l * 64 + i * 4, &id, sizeof(id));
+			if (s->lists[l].count <= KVF_SQ_IDS && i < KVF_SQ_IDS)
+				s->lists[l].ids[i] = id;
 		}
 	}
 	submit(e);
@@ -207,12 +209,13 @@ good_post(struct stepped_ep *e, uint8_t op, uint32_t start, uint32_t tokens, uin
 	s->bootstrap_timeout_ms = s->waiting_timeout_ms = 100000000;
 	s->num_lists = 2;
 	s->lists[0] = (struct kvf_sq_list){.list = 0, .count = pages};
-	s->lists[1] = (struct kvf_sq_list){.list = 2, .count = 1, .arena_off = 128};
+	s->lists[1] = (struct kvf_sq_list){.list = 2, .count = 1, .ids = {aux}};
 	if (op == KVF_OP_SEND && start + tokens < GOOD_TOKENS)
 		s->lists[1].count = 0;
+	if (pages <= KVF_SQ_IDS)
+		arena = s->lists[0].ids;
 	for (i = 0; i < pages; i++)
 		arena[i] = first_page - i;
-	arena[32] = aux;
 	submit(e);
 }
 

@@ -483,6 +483,8 @@ fake_ids(const struct fake *f, const struct kvf_sqe *sqe, uint32_t i)
 {
 	const struct kvf_sq_list *l = &sqe->lists[i];
 
+	if (l->count <= KVF_SQ_IDS)
+		return l->ids;
 	CHECK_EQ(l->arena_off % 4, 0);
 	CU_ASSERT_FATAL(l->arena_off <= f->ring.arena_bytes &&
 			(uint64_t)l->count * 4 <= f->ring.arena_bytes - l->arena_off);

@@ -399,14 +399,15 @@ test_arena_full(void)
 	CHECK_STR_HAS(err.text, "needed=4100, arena=4096");
 	CHECK_EQ(kvf_recv(ep, &a, &err), KVF_E_QUOTA); /* together they can never fit */
 	CHECK_EQ(recv_ids(ep, 1, ids, 1024, &err), 0);
-	CHECK_EQ(recv_ids(ep, 2, ids, 1, &err), KVF_E_AGAIN);
-	CHECK_STR_HAS(err.text, "needed=4, waiting=4096, arena=4096");
+	CHECK_EQ(recv_ids(ep, 2, ids, 3, &err), KVF_E_AGAIN);
+	CHECK_STR_HAS(err.text, "needed=12, waiting=4096, arena=4096");
 	CHECK_EQ(kvf_room_status(ep, 2), KVF_E_NOENT);
-	CHECK_EQ(recv_room(ep, 3, &err), 0); /* needs no arena */
-	CHECK_EQ(fake_waiting(&f), 2);
+	CHECK_EQ(recv_room(ep, 3, &err), 0);                  /* needs no arena */
+	CHECK_EQ(recv_ids(ep, 10, ids, KVF_SQ_IDS, &err), 0); /* nor does this */
+	CHECK_EQ(fake_waiting(&f), 3);
 	fake_take(&f, 1);
-	CHECK_EQ(recv_ids(ep, 2, ids, 1, &err), 0);
-	fake_take(&f, 2);
+	CHECK_EQ(recv_ids(ep, 2, ids, 3, &err), 0);
+	fake_take(&f, 3);
 	/* From an odd offset: the whole arena at once, because it is empty. */
 	CHECK_EQ(recv_ids(ep, 4, ids, 1024, &err), 0);
 	fake_take(&f, 1);
@@ -419,7 +420,7 @@ test_arena_full(void)
 	CHECK_EQ(sqe.lists[0].arena_off, 0);
 	CHECK_EQ(recv_ids(ep, 8, ids, 401, &err), KVF_E_AGAIN);
 	CHECK_EQ(recv_ids(ep, 8, ids, 400, &err), 0);
-	CHECK_EQ(recv_ids(ep, 9, ids, 1, &err), KVF_E_AGAIN);
+	CHECK_EQ(recv_ids(ep, 9, ids, 3, &err), KVF_E_AGAIN);
 	fake_finish(&f, ep, 0);
 }
 
@@ -439,10 +440,10 @@ test_arena_rewound(void)
 	CHECK_EQ(recv_ids(ep, 2, ids, 600, &err), 0);
 	fake_take(&f, 1); /* the abort */
 	CHECK_EQ(recv_ids(ep, 3, ids, 424, &err), 0);
-	CHECK_EQ(recv_ids(ep, 4, ids, 1, &err), KVF_E_AGAIN);
+	CHECK_EQ(recv_ids(ep, 4, ids, 3, &err), KVF_E_AGAIN);
 	fake_take(&f, 1);
 	CHECK_EQ(recv_ids(ep, 4, ids, 600, &err), 0);
-	CHECK_EQ(recv_ids(ep, 5, ids, 1, &err), KVF_E_AGAIN);
+	CHECK_EQ(recv_ids(ep, 5, ids, 3, &err), KVF_E_AGAIN);
 	fake_finish(&f, ep, 0);
 }
 

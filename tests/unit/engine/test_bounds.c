@@ -63,6 +63,8 @@ post(uint32_t g, uint8_t op, uint64_t room, uint64_t seq, uint64_t start, uint64
 	s->bootstrap_timeout_ms = s->waiting_timeout_ms = 1000000;
 	s->num_lists = count != 0;
 	s->lists[0].count = count;
+	if (count > 0 && count <= KVF_SQ_IDS)
+		arena = s->lists[0].ids;
 	for (i = 0; i < count; i++)
 		arena[i] = first + i;
 	atomic_store(&ep->ring.hdr->sq_tail, tail + 1);

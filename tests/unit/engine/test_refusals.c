@@ -407,11 +407,11 @@ test_lists(void)
 	for (int i = 0; i < 4; i++) {
 		static const char *const texts[] = {"list=0 stands twice or is not below limit=8",
 			"list=8 stands twice or is not below limit=8",
-			"list=0 arena_off=1048572 count=2 is outside arena=1048576",
-			"list=0 arena_off=2 count=2 is outside arena=1048576"};
+			"list=0 arena_off=1048572 count=3 is outside arena=1048576",
+			"list=0 arena_off=2 count=3 is outside arena=1048576"};
 
 		memset(sqe.lists, 0, sizeof(sqe.lists));
-		sqe.lists[0].count = 2;
+		sqe.lists[0].count = 3;
 		sqe.lists[1].list = i == 0 ? 0 : i == 1 ? 8 : 1;
 		sqe.lists[0].arena_off = i == 2 ? (1 << 20) - 4 : i == 3 ? 2 : 0;
 		room++;
