@@ -193,6 +193,9 @@ phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
 	struct kvf_part *src = leg->src, *dst = leg->dst;
 
+	/* It may stand in the queue for what it just turned out to have no more of. */
+	if (leg->queued)
+		unqueue(d, leg);
 	leg->planned = false;
 	switch (leg->phase) {
 	case KVF_PHASE_TOKENS:

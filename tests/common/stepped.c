@@ -482,12 +482,15 @@ check_completion(struct stepped_ep *e, const struct kvf_cqe *cqe)
 void
 stepped_step(struct stepped *r, uint64_t ns)
 {
+	const struct kvf_leg *leg;
 	uint32_t g, k;
 	bool at_rest;
 
 	r->now += ns;
 	kvf_dispatcher_step(r->disp, r->now, &at_rest);
 	r->at_rest |= at_rest;
+	for (leg = r->disp->run_head; leg != NULL; leg = leg->queue_next)
+		MUST(leg->queued && leg->phase != KVF_PHASE_DONE);
 	for (g = 0; g < STEPPED_GROUPS; g++)
 		for (k = 0; k < STEPPED_RANKS; k++) {
 			struct stepped_ep *e = r->eps[g][k];

@@ -367,6 +367,115 @@ test_long_rows_are_cut(void)
 }
 
 static void
+post_whole(uint32_t g, uint32_t rank, uint8_t op, uint64_t seq, uint64_t start, uint64_t tokens,
+	uint64_t total, uint32_t first, uint32_t count, uint32_t aux)
+{
+	struct stepped_ep *e = eng.eps[g][rank];
+	uint32_t tail = atomic_load(&e->ep.ring.hdr->sq_tail), i;
+	struct kvf_sqe *s = &e->ep.ring.sq[tail % e->ep.ring.sq_entries];
+	uint8_t *ids = e->ep.ring.arena + 64 * (tail % 16);
+
+	*s = (struct kvf_sqe){.op = op,
+		.room = seq,
+		.seq = seq,
+		.start = start,
+		.tokens = tokens,
+		.total = total,
+		.bootstrap_timeout_ms = 1000000,
+		.waiting_timeout_ms = 1000000,
+		.num_lists = 2};
+	s->lists[0] = (struct kvf_sq_list){.list = 0, .count = count};
+	if (count > KVF_SQ_IDS)
+		s->lists[0].arena_off = 64 * (tail % 16);
+	else
+		ids = (uint8_t *)s->lists[0].ids;
+	for (i = 0; i < count; i++)
+		memcpy(ids + 4 * i, &(uint32_t){first + i}, 4);
+	s->lists[1] = (struct kvf_sq_list){
+		.list = 2, .count = start + tokens == total || op == KVF_OP_RECV, .ids = {aux}};
+	atomic_store(&e->ep.ring.hdr->sq_tail, tail + 1);
+}
+
+/*
+ * Two replicas send to two ranks; one of the replicas has the aux to give. A leg that is through
+ * with everything may still stand in the queue for tokens that it has no more of, as the last chunk
+ * holds some for one rank only.
+ */
+static void
+test_legs_end_in_the_queue(void)
+{
+	const struct stepped_shape replica = {
+		.page_tokens = 1, .layers = 2, .row_bytes = 16, .aux = true};
+	const struct stepped_shape rank = {
+		.page_tokens = 1, .layers = 2, .row_bytes = 16, .aux = true, .sharded = true};
+	uint64_t rand = suite_seed(), seq = 0;
+	uint32_t trial, k, r, i, bad = 0;
+
+	init();
+	stepped_group(&eng, P, KVF_PREFILL, 2, "p");
+	stepped_group(&eng, D, KVF_DECODE, 2, "d");
+	for (k = 0; k < 2; k++) {
+		stepped_add(&eng, P, k, &replica);
+		stepped_add(&eng, D, k, &rank);
+	}
+	for (trial = 0; trial < 200; trial++) {
+		/* Everything but the last token of each room is in slots when that is posted, and
+		 * not all of the queue finds a slot at once. */
+		eng.hold = true;
+		eng.disp->free_slots = KVF_SLOTS_ALL >> (KVF_SLOTS - suite_range(&rand, 9, 12));
+		for (r = 0; r < 4; r++) {
+			for (k = 0; k < 2; k++) {
+				post_whole(D, k, KVF_OP_RECV, seq + 1 + r, 0, 0, 2, r, 1, r);
+				post_whole(P, k, KVF_OP_SEND, seq + 1 + r, 0, 1, 2, 2 * r, 1, r);
+			}
+		}
+		run(20);
+		for (r = 0; r < 4; r++, seq++)
+			for (k = 0; k < 2; k++)
+				post_whole(P, k, KVF_OP_SEND, seq + 1, 1, 1, 2, 2 * r + 1, 1, r);
+		for (i = 0; i < 400; i++) {
+			eng.hold = i < 8 && suite_range(&rand, 0, 1) != 0;
+			run(1);
+		}
+		for (k = 0; k < 2; k++) {
+			struct stepped_ep *p = eng.eps[P][k], *d = eng.eps[D][k];
+			const struct kvf_component *aux = &d->ep.reg->components[1];
+
+			bad += memcmp((uint8_t *)d->pool + aux->entries[0].offset,
+				       (uint8_t *)eng.eps[P][0]->pool + aux->entries[0].offset,
+				       (size_t)aux->entries[0].row_bytes) != 0;
+			CHECK_EQ(p->num_seen, 4);
+			CHECK_EQ(d->num_seen, 4);
+			for (i = 0; i < 4; i++) {
+				bad += p->seen[i].status != KVF_SUCCESS;
+				bad += d->seen[i].status != KVF_SUCCESS;
+			}
+			memset((uint8_t *)d->pool + aux->entries[0].offset, 99, 8);
+			p->num_seen = d->num_seen = 0;
+		}
+		for (r = 0; r < 4; r++)
+			for (k = 0; k < 2; k++) {
+				post_whole(P, k, KVF_OP_RELEASE, seq - r, 0, 0, 0, 0, 0, 0);
+				post_whole(D, k, KVF_OP_RELEASE, seq - r, 0, 0, 0, 0, 0, 0);
+			}
+		run(20);
+		for (k = 0; k < 2; k++) {
+			struct kvf_ep *p = &eng.eps[P][k]->ep, *d = &eng.eps[D][k]->ep;
+
+			atomic_store(&p->ring.hdr->cq_head, p->cq_tail);
+			atomic_store(&d->ring.hdr->cq_head, d->cq_tail);
+		}
+	}
+	CHECK_EQ(bad, 0);
+	eng.disp->free_slots = KVF_SLOTS_ALL;
+	for (k = 1; k < 2; k++) {
+		stepped_kill(&eng, eng.eps[P][k]);
+		stepped_kill(&eng, eng.eps[D][k]);
+	}
+	end();
+}
+
+static void
 test_completions_in_turns(void)
 {
 	const uint32_t rooms = 5000;
@@ -405,6 +514,7 @@ static const struct suite_case cases[] = {
 	{"a death with many rooms is taken in portions", test_death_with_many_rooms},
 	{"many rooms wait for one link", test_link_with_many_waiting},
 	{"very long rows are cut into columns", test_long_rows_are_cut},
+	{"legs end while they stand in the queue", test_legs_end_in_the_queue},
 	{"completions go out in portions", test_completions_in_turns},
 };
 
