@@ -79,6 +79,9 @@ def wanted_rows(results):
     yield ("idle engine", share * 100 if share is not None else None, "% of a core", "<=", 2, "")
     yield ("first request after 100 ms idle, p50", first(results, "idle", "p50_us"), "us", "<=", 100,
            "max %.3g us" % first(results, "idle", "max_us") if first(results, "idle", "max_us") else "")
+    peer = first(results, "abort", "peer", "p99_us")
+    yield ("kvf_abort() to drained while large rooms are copied, p99", first(results, "abort", "p99_us"), "us",
+           "<=", 2000, f"other side {peer:.3g} us" if peer else "")
     busy = first(results, "idle-busy", "cpu_share")
     yield ("--busy keeps spinning", busy * 100 if busy is not None else None, "% of a core", ">=", 80, "")
 

@@ -120,6 +120,7 @@ if [ $quick = 1 ]; then
 	bulk=(--num-iter 7 --warmup-iter 2 --footprint 512M)
 	few=(--num-iter 5 --warmup-iter 1)
 	pings=20000
+	aborts=200
 	token_points="1024 16384 131072 1048576"
 	layer_points="1 8 32 128"
 	endpoint_points="1 8 64"
@@ -130,6 +131,7 @@ else
 	bulk=(--num-iter 31 --warmup-iter 3)
 	few=(--num-iter 15 --warmup-iter 2)
 	pings=200000
+	aborts=2000
 	token_points="1024 2048 4096 8192 16384 32768 65536 131072 262144 524288 1048576"
 	layer_points="1 2 4 8 16 32 64 96 128"
 	endpoint_points="1 2 4 8 16 32 64"
@@ -159,6 +161,7 @@ run plan-page-1 plan --tokens 131072 --page-size 1 --decode-dcp 8 --num-iter 200
 run rooms rooms "${few[@]}" --rooms 100000
 run idle idle
 run idle-busy idle --busy
+run abort abort --num-iter $aborts
 
 # Throughput by piece size and driver.
 for kernel in avx512 avx2 portable; do

@@ -16,6 +16,7 @@ int perf_rooms(const struct perf_options *o, uint64_t *mismatches, struct kvf_er
 int perf_plan(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err);
 int perf_copy(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err);
 int perf_idle(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err);
+int perf_abort(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err);
 
 /* bulk with a piece size to report, for copy through an engine; 0: none. */
 int perf_bulk_pieces(

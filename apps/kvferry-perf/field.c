@@ -317,6 +317,16 @@ perf_field_plan(const struct perf_options *o, uint32_t slots, struct perf_field 
 	return o->need_hugepages ? 0 : choose_slots(f, slots, wanted, err);
 }
 
+int
+perf_one_rank(const struct perf_options *o, const struct perf_field *f, struct kvf_err *err)
+{
+	if (f->np == 1 && f->nd == 1)
+		return 0;
+	return app_fail(err, KVF_E_INVAL,
+		"%s takes one rank a side, these are prefill=%u decode=%u (--ranks 1?)",
+		perf_case_name(o->cas), f->np, f->nd);
+}
+
 static int
 deal_pages(const struct perf_field *f, struct perf_rank *r, uint32_t rank, struct kvf_err *err)
 {
@@ -416,6 +426,24 @@ void
 perf_field_spoil(const struct perf_field *f, uint32_t rank, uint32_t slot)
 {
 	each_row(f, &f->d[rank], slot, spoil_piece);
+}
+
+static uint64_t
+count_unspoilt(uint8_t *at, uint64_t key, uint64_t first, uint64_t n)
+{
+	uint64_t bad = 0, i;
+
+	(void)key;
+	(void)first;
+	for (i = 0; i < n; i++)
+		bad += at[i] != SPOILT;
+	return bad;
+}
+
+uint64_t
+perf_field_unspoilt(const struct perf_field *f, uint32_t rank, uint32_t slot)
+{
+	return each_row(f, &f->d[rank], slot, count_unspoilt);
 }
 
 uint64_t

@@ -68,6 +68,9 @@ int perf_model(const struct perf_options *o, struct model *m, struct kvf_err *er
 int perf_field_plan(const struct perf_options *o, uint32_t slots, struct perf_field *f,
 	uint64_t *pages, struct kvf_err *err);
 
+/* Refuses what a case cannot do that has one endpoint a side. */
+int perf_one_rank(const struct perf_options *o, const struct perf_field *f, struct kvf_err *err);
+
 /* Creates the pools. With o->check also their contents. */
 int perf_field_make(struct perf_field *f, struct kvf_err *err);
 void perf_field_free(struct perf_field *f);
@@ -80,6 +83,9 @@ perf_pages(const struct perf_rank *r, uint32_t slot)
 
 /* Overwrites what a slot's decode rows hold with bytes that are nobody's. */
 void perf_field_spoil(const struct perf_field *f, uint32_t rank, uint32_t slot);
+
+/* Bytes of this decode rank's rows of the slot that somebody wrote since they were spoilt. */
+uint64_t perf_field_unspoilt(const struct perf_field *f, uint32_t rank, uint32_t slot);
 
 /* Bytes of this decode rank's rows of the slot that are not what prefill sent. */
 uint64_t perf_field_verify(const struct perf_field *f, uint32_t rank, uint32_t slot);

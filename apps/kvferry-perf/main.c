@@ -10,7 +10,7 @@ int
 main(int argc, char **argv)
 {
 	static const perf_case_fn cases[PERF_CASES] = {
-		perf_bulk, perf_latency, perf_rooms, perf_plan, perf_copy, perf_idle};
+		perf_bulk, perf_latency, perf_rooms, perf_plan, perf_copy, perf_idle, perf_abort};
 	struct perf_options o;
 	struct kvf_err err = {0};
 	uint64_t mismatches = 0;

@@ -19,20 +19,22 @@ const char perf_usage[] =
 	"  plan     the planner alone\n"
 	"  copy     the copy kernels alone (cpu), or the engine with pieces of one size (dmadev)\n"
 	"  idle     CPU time of an engine with nothing to do, and its first request after that\n"
+	"  abort    from kvf_abort() until both sides are drained, while the engine copies other "
+	"rooms\n"
 	"\n"
 	"work:\n"
 	"  --model NAME         preset of apps/models.json, or row:BYTES (deepseek-r1)\n"
-	"  --layers N           only the model's first N layers (bulk: all, else 1)\n"
-	"  --tokens N           length of a prompt (bulk 8192, plan 131072, else 1)\n"
+	"  --layers N           only the model's first N layers (bulk, abort: all, else 1)\n"
+	"  --tokens N           length of a prompt (bulk 8192, plan 131072, abort 2048, else 1)\n"
 	"  --page-size N        tokens in a page; also --src-page-size, --dst-page-size (bulk, "
-	"plan "
-	"64, else 1)\n"
+	"plan, "
+	"abort 64, else 1)\n"
 	"  --prefill-tp N, --prefill-dcp N, --decode-tp N, --decode-dcp N   (1)\n"
 	"  --interleave N       adjacent positions on one DCP rank (1)\n"
 	"  --ranks N            decode ranks that take part (all)\n"
 	"  --pages KIND         random or contiguous (random)\n"
 	"  --rooms N            rooms of one iteration (bulk 1, rooms 20000)\n"
-	"  --window N           rooms: in flight, of each pair of endpoints (64)\n"
+	"  --window N           rooms in flight, of each pair of endpoints (rooms 64, abort 4)\n"
 	"  --endpoints N        rooms: pairs of endpoints (1)\n"
 	"  --pieces A,B,..      copy: bytes of a piece (64 to 1 MiB, and 1152)\n"
 	"  --step N             copy: 0 scattered pieces, N rows of which every Nth is taken (0)\n"
@@ -66,7 +68,7 @@ const char perf_usage[] =
 	"  --need-hugepages     print how many 2 MiB pages this run wants, run nothing\n";
 
 static const char *const case_names[PERF_CASES] = {
-	"bulk", "latency", "rooms", "plan", "copy", "idle"};
+	"bulk", "latency", "rooms", "plan", "copy", "idle", "abort"};
 
 const char *
 perf_case_name(enum perf_case cas)
@@ -338,17 +340,21 @@ fill_in(struct perf_options *o)
 {
 	static const uint64_t pieces[] = {
 		64, 128, 256, 512, 1152, 4096, 16384, 65536, 262144, 1048576};
-	static const uint32_t iters[PERF_CASES] = {20, 10000, 10, 1000, 20, 10};
-	static const uint32_t warmups[PERF_CASES] = {3, 1000, 1, 10, 2, 1};
-	bool big = o->cas == PERF_BULK || o->cas == PERF_PLAN;
+	static const uint32_t iters[PERF_CASES] = {20, 10000, 10, 1000, 20, 10, 500};
+	static const uint32_t warmups[PERF_CASES] = {3, 1000, 1, 10, 2, 1, 10};
+	bool big = o->cas == PERF_BULK || o->cas == PERF_PLAN || o->cas == PERF_ABORT;
 	uint32_t i;
 
 	if (o->tokens == 0)
-		o->tokens = o->cas == PERF_PLAN ? 131072 : o->cas == PERF_BULK ? 8192 : 1;
+		o->tokens = o->cas == PERF_PLAN    ? 131072
+			    : o->cas == PERF_BULK  ? 8192
+			    : o->cas == PERF_ABORT ? 2048
+						   : 1;
 	set32(&o->src_page_size, big ? 64 : 1);
 	set32(&o->dst_page_size, big ? 64 : 1);
 	if (!big)
 		set32(&o->layers, 1);
+	set32(&o->window, o->cas == PERF_ABORT ? 4 : 64);
 	set32(&o->rooms, o->cas == PERF_ROOMS ? 20000 : 1);
 	set32(&o->num_iter, iters[o->cas]);
 	if (o->warmup_iter == UINT32_MAX)
@@ -376,7 +382,6 @@ perf_options_parse(struct perf_options *o, int argc, char **argv, struct kvf_err
 		.decode_dcp = 1,
 		.decode_tp = 1,
 		.interleave = 1,
-		.window = 64,
 		.endpoints = 1,
 		.driver = "cpu",
 		.lcores = 1,

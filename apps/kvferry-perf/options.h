@@ -19,6 +19,7 @@ enum perf_case {
 	PERF_PLAN,
 	PERF_COPY,
 	PERF_IDLE,
+	PERF_ABORT,
 	PERF_CASES,
 };
 

@@ -497,10 +497,8 @@ perf_latency(const struct perf_options *o, uint64_t *mismatches, struct kvf_err 
 	rc = perf_session_cpus(&g.session, o, err);
 	if (rc == 0)
 		rc = perf_field_plan(o, 1, &g.field, &pages, err);
-	if (rc == 0 && (g.field.np != 1 || g.field.nd != 1))
-		rc = app_fail(err, KVF_E_INVAL,
-			"%s takes one rank a side, these are prefill=%u decode=%u (--ranks 1?)",
-			perf_case_name(o->cas), g.field.np, g.field.nd);
+	if (rc == 0)
+		rc = perf_one_rank(o, &g.field, err);
 	if (rc == 0 && o->need_hugepages)
 		printf("%" PRIu64 "\n", pages);
 	else if (rc == 0)

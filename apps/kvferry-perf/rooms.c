@@ -364,11 +364,8 @@ make_fields(struct rooms *g, uint64_t *pages, struct kvf_err *err)
 		struct perf_field *f = &g->fields[i];
 
 		rc = perf_field_plan(o, o->window, f, &one, err);
-		if (rc == 0 && (f->np != 1 || f->nd != 1))
-			rc = app_fail(err, KVF_E_INVAL,
-				"rooms takes one rank a side, these are prefill=%u decode=%u "
-				"(--ranks 1?)",
-				f->np, f->nd);
+		if (rc == 0)
+			rc = perf_one_rank(o, f, err);
 		*pages += one;
 		if (rc == 0 && !o->need_hugepages)
 			rc = perf_field_make(f, err);

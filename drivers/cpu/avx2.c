@@ -80,7 +80,7 @@ fence(void)
 
 const struct kvf_cpu_kernel kvf_cpu_avx2 = {
 	.name = "avx2",
-	.detail = "avx2 non-temporal, interleave 8 x 128-384 B",
+	.detail = "avx2 non-temporal, 8 rows side by side: " KVF_CPU_TABLE,
 	.needs = "avx2",
 	.available = available,
 	.stream = stream_lanes,

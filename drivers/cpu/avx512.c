@@ -42,7 +42,7 @@ fence(void)
 
 const struct kvf_cpu_kernel kvf_cpu_avx512 = {
 	.name = "avx512",
-	.detail = "avx512 non-temporal, interleave 8 x 128-384 B",
+	.detail = "avx512 non-temporal, 8 rows side by side: " KVF_CPU_TABLE,
 	.needs = "avx512f,avx512bw",
 	.available = available,
 	.stream = stream_lanes,

@@ -314,6 +314,21 @@ test_idle(void)
 	}
 }
 
+/* Aborts from both sides while rooms are copied; --check looks for bytes written after the proof.
+ */
+static void
+test_abort(void)
+{
+	json_t *r = reports("abort", 1,
+		E2E_ARGS("abort", SMALL, "--layers", "16", "--tokens", "1024", "--num-iter", "30"));
+
+	if (r != NULL) {
+		CHECK_EQ(integer(r, "aborts"), 30);
+		positive(json_object_get(r, "peer"), "p99_us");
+		json_decref(r);
+	}
+}
+
 /* A wrong byte is found, in each case that copies; a lost engine is an error. */
 static void
 spoilt(const char *const *args, int status, const char *says)
@@ -372,6 +387,7 @@ static const struct suite_case cases[] = {
 	{"plan", test_plan},
 	{"copy", test_copy},
 	{"idle", test_idle},
+	{"abort", test_abort},
 	{"check_sees", test_check_sees},
 	{"refusals", test_refusals},
 };
