@@ -460,13 +460,13 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 			unlink(e->socket_path);
 			close(e->listen_fd);
 			e->listen_fd = -1;
-			kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
+			kvf_tell_dispatcher(e, &stop);
 		}
 		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
 			return kvf_fail(err, KVF_E_TIMEOUT,
 				"the dispatcher did not come to rest within ms=%u",
 				STOP_LIMIT_MS + e->cfg.drain_ms);
-		n = epoll_wait(e->epoll_fd, events, EVENTS, 1000);
+		n = epoll_wait(e->epoll_fd, events, EVENTS, kvf_flush_notes(e) ? 1000 : 1);
 		if (n < 0 && errno != EINTR)
 			return kvf_fail_errno(err, "epoll_wait");
 		for (i = 0; i < n; i++) {

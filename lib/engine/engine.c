@@ -14,14 +14,12 @@
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
-#include <rte_pause.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
 #include "drivers/fault/fault.h"
 #include "engine/internal.h"
 
-#define NOTES      16384
 #define MAX_GROUPS 1024u
 
 #define FDS_PER_ENDPOINT 4u /* connection, pool, completion, doorbell */
@@ -41,50 +39,6 @@ kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	fprintf(stderr, "kvferryd: %s\n", text);
-}
-
-/*
- * What a note points to was written before it was sent. rte_ring orders that with barriers of its
- * own, and rte_eal_wait_lcore() likewise, which the C memory model, and with it a race detector,
- * knows nothing of: whatever passes through them is handed over through this counter as well.
- */
-static _Atomic uint32_t handed_over;
-
-void
-kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note)
-{
-	uint64_t one = 1;
-
-	/* release: partner of the acquire in kvf_note_take() */
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
-	/* The ring holds more notes than endpoints and links can cause; the other side always
-	 * drains it. */
-	while (rte_ring_enqueue_elem(ring, (void *)(uintptr_t)note, sizeof(*note)) != 0)
-		rte_pause();
-	while (write(fd, &one, sizeof(one)) < 0)
-		break; /* a full counter wakes just as well */
-}
-
-void
-kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note)
-{
-	uint64_t one = 1;
-
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
-	if (rte_ring_count(ring) > NOTES / 2 ||
-		rte_ring_enqueue_elem(ring, (void *)(uintptr_t)note, sizeof(*note)) != 0)
-		return;
-	while (write(fd, &one, sizeof(one)) < 0)
-		break;
-}
-
-bool
-kvf_note_take(struct rte_ring *ring, struct kvf_note *note)
-{
-	if (rte_ring_dequeue_elem(ring, note, sizeof(*note)) != 0)
-		return false;
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_acquire);
-	return true;
 }
 
 static int
@@ -164,7 +118,7 @@ static int
 copier_main(void *arg)
 {
 	kvf_copier_loop(arg);
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
+	kvf_hand_over();
 	return 0;
 }
 
@@ -173,7 +127,7 @@ dispatcher_main(void *arg)
 {
 	int rc = kvf_dispatcher_main(arg);
 
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
+	kvf_hand_over();
 	return rc;
 }
 
@@ -212,11 +166,11 @@ rings_create(struct kvf_engine *e, struct kvf_err *err)
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "kvf_d_%" PRIx64, e->generation & 0xffffffff);
-	e->to_dispatcher = rte_ring_create_elem(
-		name, sizeof(struct kvf_note), NOTES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	e->to_dispatcher = rte_ring_create_elem(name, sizeof(struct kvf_note), KVF_NOTES,
+		SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	snprintf(name, sizeof(name), "kvf_c_%" PRIx64, e->generation & 0xffffffff);
-	e->to_control = rte_ring_create_elem(
-		name, sizeof(struct kvf_note), NOTES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	e->to_control = rte_ring_create_elem(name, sizeof(struct kvf_note), KVF_NOTES,
+		SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	if (e->to_dispatcher == NULL || e->to_control == NULL)
 		return kvf_fail(err, KVF_E_NOMEM, "no memory for the note rings");
 	e->notes_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -366,7 +320,7 @@ join_lcores(struct kvf_engine *e)
 			break;
 	for (i = 0; i < e->num_lcores; i++)
 		rte_eal_wait_lcore(e->lcore_ids[i]);
-	atomic_fetch_add_explicit(&handed_over, 1, memory_order_acquire);
+	kvf_handed_over();
 }
 
 void
@@ -383,6 +337,9 @@ kvf_engine_free(struct kvf_engine *e)
 		if (note.type == NOTE_LINK_FREE)
 			kvf_link_free(note.link);
 	while (e->to_dispatcher != NULL && kvf_note_take(e->to_dispatcher, &note))
+		if (note.type == NOTE_LINK)
+			kvf_link_free(note.link);
+	while (kvf_note_unsent(e, &note))
 		if (note.type == NOTE_LINK)
 			kvf_link_free(note.link);
 	if (e->disp != NULL) {

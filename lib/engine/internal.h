@@ -364,16 +364,29 @@ struct kvf_engine {
 	uint64_t next_generation;
 	struct kvf_ep_group *groups;
 	uint32_t num_groups;
-	struct kvf_want *wants; /* links that wait for complete groups */
+	struct kvf_want *wants;                       /* links that wait for complete groups */
+	struct kvf_unsent *unsent_head, *unsent_tail; /* notes; see notes.c */
 };
 
-/* engine.c */
-void kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* notes.c */
+#define KVF_NOTES 16384 /* in a ring */
 void kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note);
 /* For what may be dropped when the other side is far behind. */
 void kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note);
 bool kvf_note_take(struct rte_ring *ring, struct kvf_note *note);
+/* Control's way of sending: never waits. What finds the ring full goes out later, in order. */
+void kvf_tell_dispatcher(struct kvf_engine *e, const struct kvf_note *note);
+bool kvf_flush_notes(struct kvf_engine *e); /* true: nothing is left */
+/* Takes back the first one that is left; false: none. */
+bool kvf_note_unsent(struct kvf_engine *e, struct kvf_note *note);
+/* What passes through a ring, or is left by a thread that ends, is written before the first and
+ * read after the second. */
+void kvf_hand_over(void);
+void kvf_handed_over(void);
+
+/* engine.c */
+void kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* control.c */
 int kvf_control_init(struct kvf_engine *e, struct kvf_err *err);

@@ -206,7 +206,7 @@ drop_wants(struct kvf_engine *e, const struct kvf_ep_group *g)
 		}
 		*at = w->next;
 		free(w);
-		kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+		kvf_tell_dispatcher(e, &note);
 	}
 }
 
@@ -331,7 +331,7 @@ build_link(struct kvf_engine *e, struct kvf_ep_group *p, struct kvf_ep_group *d)
 		kvf_log(e, false, "linked prefill group=%s (%u) to decode group=%s (%u)", p->name,
 			p->size, d->name, d->size);
 	}
-	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+	kvf_tell_dispatcher(e, &note);
 }
 
 static void
@@ -376,7 +376,7 @@ kvf_registry_admit(struct kvf_engine *e, struct kvf_ep *ep)
 		"%s joined: pid=%d pool=%" PRIu64 " bytes on %" PRIu64 " KiB pages (%u of %u)",
 		ep->name, (int)ep->pid, ep->pool.length, ep->pool.page_size / 1024,
 		ep->group->joined, ep->group->size);
-	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+	kvf_tell_dispatcher(e, &note);
 	serve_wants(e);
 }
 
@@ -390,7 +390,7 @@ kvf_registry_dead(struct kvf_engine *e, struct kvf_ep *ep)
 	ep->dead_sent = true;
 	ep->group->members[ep->rank] = NULL;
 	ep->group->joined--;
-	kvf_note_send(e->to_dispatcher, e->notes_fd, &note);
+	kvf_tell_dispatcher(e, &note);
 }
 
 void

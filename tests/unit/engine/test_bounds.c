@@ -475,6 +475,32 @@ test_legs_end_in_the_queue(void)
 	end();
 }
 
+/* More notes from control than the ring holds, and nobody reads: control goes on, and they come
+ * later, in order. */
+static void
+test_notes_wait_their_turn(void)
+{
+	struct kvf_note note = {.type = NOTE_LINK}, stop = {.type = NOTE_STOP};
+	uint32_t i;
+
+	init();
+	begin(NULL);
+	note.prefill = &eng.groups[P];
+	note.decode = &eng.groups[D];
+	for (i = 0; i < 2 * KVF_NOTES; i++)
+		kvf_tell_dispatcher(&eng.engine, &note); /* of a link that nobody wants */
+	kvf_tell_dispatcher(&eng.engine, &stop);
+	CHECK(!kvf_flush_notes(&eng.engine));
+	stepped_step(&eng, 1000);
+	CHECK(!eng.disp->stopping);
+	for (i = 0; i < 1000 && !kvf_flush_notes(&eng.engine); i++)
+		stepped_step(&eng, 1000);
+	CHECK(i > 0 && i < 1000);
+	stepped_step(&eng, 1000);
+	CHECK(eng.disp->stopping);
+	end();
+}
+
 static void
 test_completions_in_turns(void)
 {
@@ -515,6 +541,7 @@ static const struct suite_case cases[] = {
 	{"many rooms wait for one link", test_link_with_many_waiting},
 	{"very long rows are cut into columns", test_long_rows_are_cut},
 	{"legs end while they stand in the queue", test_legs_end_in_the_queue},
+	{"notes wait their turn", test_notes_wait_their_turn},
 	{"completions go out in portions", test_completions_in_turns},
 };
 
