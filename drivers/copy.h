@@ -28,7 +28,7 @@ struct kvf_copy {
 };
 
 #define KVF_COPY_BATCH_MAX 128u /* copies in one submit */
-#define KVF_COPY_STREAM    1u  /* bulk: will not be read soon, the cache need not keep it */
+#define KVF_COPY_STREAM    1u   /* bulk: will not be read soon, the cache need not keep it */
 
 struct kvf_copy_caps {
 	uint32_t max_channels;  /* that can be open at once */
@@ -81,6 +81,7 @@ struct kvf_copy_ops {
 
 extern const struct kvf_copy_ops kvf_copy_cpu;
 extern const struct kvf_copy_ops kvf_copy_dmadev; /* needs EAL */
+extern const struct kvf_copy_ops kvf_copy_mixed;  /* small pieces to one, large ones to the other */
 extern const struct kvf_copy_ops kvf_copy_fault;  /* wraps another; for tests */
 
 #endif

@@ -101,13 +101,13 @@ quietly meson compile -C "$build" kvferryd pd-demo || {
 
 declare -a args=(--engine "$engine")
 case $driver in
-dmadev | dmadev:*)
+dmadev | dmadev:* | mixed | mixed:*)
 	if [ $own_engine_args = 1 ]; then
 		say "--engine-args given: they have to name the DMA devices"
 	elif has_dma_device; then
 		say "using the DMA devices of this host"
 	else
-		say "NOTE: this host has no DSA or IOAT device that DPDK could drive: --driver dmadev uses the" \
+		say "NOTE: this host has no DSA or IOAT device that DPDK could drive: --driver $driver uses the" \
 			"software stand-in dma_skeleton, which shows that the path is right and says nothing about its speed"
 		args+=(--engine-args "--vdev=dma_skeleton0 --vdev=dma_skeleton1")
 	fi

@@ -48,7 +48,7 @@ const char perf_usage[] =
 	"  --baseline LIST      of memcpy (one contiguous block: the limit), rows (memcpy of each "
 	"piece), cma\n"
 	"                       (process_vm_writev of the pieces), none (bulk, copy: memcpy)\n"
-	"  --driver NAME        cpu[:KERNEL] or dmadev[:DEVICES] (cpu)\n"
+	"  --driver NAME        cpu[:KERNEL], dmadev[:DEVICES] or mixed[:from=BYTES] (cpu)\n"
 	"  --lcores N           that copy (1)\n"
 	"  --cpus LIST          CPUs of the lcores, none: not pinned (the last ones, if some are "
 	"left "

@@ -42,7 +42,10 @@ static const struct argp_option options[] = {
 		"another user that may connect, beside this one and root; may be repeated", 0},
 	{"allow-gid", OPT_GID, "GID", 0, "a group whose members may connect; may be repeated", 0},
 	{"driver", 'd', "NAME[:ARGS]", 0,
-		"what copies: cpu[:avx512|avx2|portable], dmadev[:DEVICE,...] (default cpu)", 0},
+		"what copies: cpu[:avx512|avx2|portable], dmadev[:DEVICE,...], "
+		"mixed[:from=BYTES][,DEVICE...]: cpu, but "
+		"dmadev for large pieces (default cpu)",
+		0},
 	{"lcores", 'n', "N", 0, "threads that copy; the first one also dispatches (default 1)", 0},
 	{"cpus", OPT_CPUS, "LIST", 0,
 		"pin the lcores to these CPUs, one each (default: not pinned)", 0},
@@ -171,7 +174,8 @@ wants_pci(const struct options *o)
 	for (i = 0; i < o->eal.num_args; i++)
 		if (strncmp(o->eal.args[i], "--vdev", 6) == 0)
 			return false;
-	return o->engine.driver != NULL && strstr(o->engine.driver, "dmadev") != NULL;
+	return o->engine.driver != NULL && (strstr(o->engine.driver, "dmadev") != NULL ||
+						   strstr(o->engine.driver, "mixed") != NULL);
 }
 
 static void

@@ -25,7 +25,7 @@
 #define FDS_PER_ENDPOINT 4u /* connection, pool, completion, doorbell */
 
 static const struct kvf_copy_ops *const drivers[] = {
-	&kvf_copy_cpu, &kvf_copy_dmadev, &kvf_copy_fault};
+	&kvf_copy_cpu, &kvf_copy_dmadev, &kvf_copy_mixed, &kvf_copy_fault};
 
 void
 kvf_log(struct kvf_engine *e, bool always, const char *fmt, ...)
@@ -49,13 +49,14 @@ driver_open(struct kvf_engine *e, struct kvf_err *err)
 
 	kvf_copy_fault_register(&kvf_copy_cpu);
 	kvf_copy_fault_register(&kvf_copy_dmadev);
+	kvf_copy_fault_register(&kvf_copy_mixed);
 	for (i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
 		if (strlen(drivers[i]->name) == len &&
 			strncmp(drivers[i]->name, e->cfg.driver, len) == 0)
 			e->ops = drivers[i];
 	if (e->ops == NULL)
 		return kvf_fail(err, KVF_E_DRIVER,
-			"driver=%.*s is unknown; there are cpu[:avx512|avx2|portable], "
+			"driver=%.*s is unknown; there are cpu[:avx512|avx2|portable], mixed, "
 			"dmadev[:DEVICE,...] "
 			"and, for tests, fault:DRIVER[,...]",
 			(int)len, e->cfg.driver);

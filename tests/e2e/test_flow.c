@@ -314,6 +314,23 @@ test_dmadev_2(void)
 			"--vdev=dma_skeleton1"));
 }
 
+/* Single rows go to the core, what hangs together to the device. */
+static void
+test_mixed(void)
+{
+	run((struct scene){.prefill_page = 16, .interleave = 1}, "mixed",
+		E2E_ARGS("--driver", "mixed:from=4096,dma_skeleton0", "--lcores", "1", "--",
+			"--vdev=dma_skeleton0"));
+}
+
+static void
+test_mixed_measured(void)
+{
+	run((struct scene){.prefill_page = 32, .interleave = 16}, "mixed",
+		E2E_ARGS("--driver", "mixed", "--lcores", "2", "--", "--vdev=dma_skeleton0",
+			"--vdev=dma_skeleton1"));
+}
+
 /* Would these tests notice? */
 static void
 test_spoiled(void)
@@ -328,6 +345,8 @@ static const struct suite_case cases[] = {
 	{"cpu portable, two busy lcores, pages 64 to 16, interleave 4", test_cpu_portable},
 	{"dmadev, one device, pipeline stages, page-interleaved", test_dmadev_1},
 	{"dmadev, two devices, two lcores, pages 32 to 16", test_dmadev_2},
+	{"mixed, from 4096 bytes on, one device", test_mixed},
+	{"mixed, measured, two devices, two lcores", test_mixed_measured},
 	{"one flipped byte is noticed", test_spoiled},
 };
 

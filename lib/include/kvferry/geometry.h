@@ -97,6 +97,10 @@ enum kvf_kind {
  * with the k-th on the other, whatever component it stands in and wherever in the list.
  * Occurrences are counted on each endpoint by itself, in the order of declaration, so layer ids
  * must be unique in the whole model: give draft layers ids of their own.
+ *
+ * Any offset will do. Fastest are layers whose offsets agree in the low 15 bits, as in multiples of
+ * 32 KiB: several layers are read side by side, and the memory's banks serve them better then
+ * (measured: 6 to 15 %).
  */
 struct kvf_entry {
 	uint64_t offset;      /**< of page 0, slot 0, first held head */
