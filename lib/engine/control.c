@@ -152,8 +152,8 @@ refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 		.code = why->code,
 	};
 
-	memcpy(msg.text, why->text, sizeof(msg.text));
-	msg.text[sizeof(msg.text) - 1] = '\0';
+	/* The sentence only: behind its end there may be whatever was on our stack. */
+	snprintf(msg.text, sizeof(msg.text), "%s", why->text);
 	kvf_log(e, true, "refused pid=%d: %s: %s", (int)c->pid, kvf_error_name(why->code),
 		why->text);
 	/* A peer that does not read its refusal is not waited for. */
