@@ -248,7 +248,7 @@ huge_mount(const char *opts, const char **why)
 	}
 	if (num_mounts == 0) {
 		if (unshare(CLONE_NEWNS) != 0 ||
-			mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
+			mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0) {
 			*why = "no mount namespace of our own to be had";
 			return NULL;
 		}
