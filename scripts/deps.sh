@@ -14,6 +14,7 @@ Groups:
   clang             the clang compiler
   style             clang-format, cppcheck
   clang-sanitizers  run-time libraries of clang's sanitizers
+  valgrind          valgrind, and libc's symbols, which it needs
   model             spin, which checks the models in tests/model
   plot              gnuplot and python3, for bench.sh
   all               build, test, clang and style; the default
@@ -30,6 +31,7 @@ add_group() {
 	clang) packages+=(clang) ;;
 	style) packages+=(clang-format cppcheck) ;;
 	clang-sanitizers) packages+=(clang "libclang-rt-$(clang_major)-dev") ;;
+	valgrind) packages+=(valgrind libc6-dbg) ;;
 	model) packages+=(spin) ;;
 	plot) packages+=(gnuplot-nox python3) ;;
 	all)

@@ -10,11 +10,13 @@ me=${0##*/}
 
 usage() {
 	cat <<EOF
-usage: $me [--cc gcc|clang] [--sanitize none|address|thread] [--suite NAME] [--build-dir DIR] [--style] [--all]
+usage: $me [--cc gcc|clang] [--sanitize none|address|thread|valgrind] [--suite NAME] [--build-dir DIR] [--style] [--all]
 
   --cc CC          build with CC (default gcc); may be repeated or a comma list
-  --sanitize KIND  none (default), address (with undefined) or thread; may be repeated or a comma list;
-                   each CC is built with each KIND
+  --sanitize KIND  none (default), address (with undefined), thread, or valgrind (the build of none,
+                   each program and its children under memcheck: memory, and descriptors left open;
+                   slow, on 4 KiB pages, without the suites that its slowness breaks); may be
+                   repeated or a comma list; each CC is built with each KIND
   --suite NAME     only test programs of this name or of this meson suite; may be repeated
   --build-dir DIR  build in DIR, DIR-clang, DIR-asan ... (default: build in the checkout)
   --style          clang-format and cppcheck as well
@@ -71,12 +73,77 @@ run_one() { # DIRECTORY COMMAND LOG
 	(cd "$1" && eval "exec timeout -k 10 $program_timeout $2") </dev/null >"$3" 2>&1
 }
 
+# --- under valgrind ---
+
+# Suites that valgrind cannot run, and why.
+valgrind_unfit() { # NAME SUITES
+	case $1 in
+	fuzz_*) echo "replays corpora by the thousand; scripts/fuzz.sh has the address sanitizer" ;;
+	many) echo "thousands of rooms, and limits of time" ;;
+	matrix | reports) echo "thousands of transfers: hours" ;;
+	soak | death) echo "hundreds of processes, and limits of time" ;;
+	perf) echo "measures time" ;;
+	model) echo "is spin's, nothing of it is ours" ;;
+	install) echo "runs compilers" ;;
+	esac
+}
+
+# Suites that catch a copy while it lasts: what they find depends on the clock, which valgrind slows down
+# for all but the sleeping. They run, but only valgrind's findings count.
+valgrind_clock() { # NAME
+	[[ " abort dropped faults life reconnect " = *" $1 "* ]]
+}
+
+valgrind_command() { # NAME LOGS
+	# %n: 1 for a program, more for what it forked; also, one that has changed its user since the fork
+	# could not open the same file again.
+	echo "valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect" \
+		"--errors-for-leak-kinds=definite,indirect --track-fds=yes --num-callers=30 --vgdb=no" \
+		"--suppressions=$(printf %q "$root/tests/common/valgrind.supp")" \
+		"--trace-children=yes '--trace-children-skip=*/sh,*/bash,*/dash,*/python3*'" \
+		"--fair-sched=yes" "--log-file=$(printf %q "$2")/%p.%n"
+	# Pools lose memory there: after SIGBUS the copy goes on with registers as they were at that moment.
+	[[ " faults life parts pool " != *" $1 "* ]] || echo "--vex-iropt-register-updates=allregs-at-mem-access"
+}
+
+# All that valgrind has to say against these processes; silent if nothing. With -q a log holds errors and, at the end, the
+# descriptors still open. Of those do not count:
+#  - what was inherited (0 to 2 are never listed);
+#  - what EAL opened: rte_eal_cleanup() leaves its pipes and timers open;
+#  - all that a fork without exec has open: it ends by _exit() and holds what its parent held.
+valgrind_findings() { # LOGS
+	local f
+	for f in "$1"/*; do
+		[ -s "$f" ] || continue
+		awk -v forked="$([[ $f = *.1 ]] || echo 1)" -v file="${f##*/}" '
+			function flush_block() {
+				if (block != "" && !forked && frames !~ /inherited from parent/ &&
+					second !~ /librte_eal\.so/)
+					out = out block "\n"
+				block = frames = second = ""
+			}
+			{ line = $0; sub(/^==[0-9]+== ?/, "", line) }
+			line ~ /^FILE DESCRIPTORS: / { next }
+			line ~ /^Open .*( [0-9]+|[0-9]+:.*)$/ { flush_block(); block = line "\n"; n = 0; next }
+			block != "" && line ~ /^ / {
+				block = block line "\n"
+				frames = frames line
+				if (++n == 2) second = line
+				next
+			}
+			{ flush_block() }
+			line != "" { out = out line "\n" }
+			END { flush_block(); if (out != "") printf "process %s:\n%s", file, out }' "$f"
+	done
+}
+
 # own: those that take hugepages by themselves; lent: the others; nohuge: end to end, without.
 in_mode() { # MODE SUITES
 	case $1 in
 	own) [[ $2 = *,own-hugepages,* ]] ;;
 	lent) [[ $2 != *,own-hugepages,* ]] ;;
 	nohuge) [[ $2 = *,e2e,* ]] ;;
+	valgrind) ;;
 	esac
 }
 
@@ -103,6 +170,14 @@ run_programs() { # BUILD MODE RESULTS
 	[ ! -f "$supp/lsan.supp" ] || export LSAN_OPTIONS="suppressions=$supp/lsan.supp:${LSAN_OPTIONS:-}"
 	[ ! -f "$supp/tsan.supp" ] || TSAN_OPTIONS="suppressions=$supp/tsan.supp:$TSAN_OPTIONS"
 
+	local vglogs= findings processes unfit
+	if [ "$sanitize" = valgrind ]; then
+		program_timeout=1500
+		# Open to all: some programs change their user.
+		vglogs=$(mktemp -d "${TMPDIR:-/tmp}/kvf-valgrind-XXXXXX")
+		chmod 1777 "$vglogs"
+	fi
+
 	local rc n p f s t0 dt verdict log any=0
 	list=$(list_programs "$build") || {
 		echo "FAILED: $build: meson cannot list the tests"
@@ -116,13 +191,39 @@ run_programs() { # BUILD MODE RESULTS
 		any=1
 		log=$logs/${name//[^A-Za-z0-9_.-]/_}.log
 		[ "$workdir" != - ] || workdir=$build
+		if [ -n "$vglogs" ]; then
+			unfit=$(valgrind_unfit "$name")
+			if [ -n "$unfit" ]; then
+				printf '  %-28s skipped under valgrind: %s\n' "$name" "$unfit"
+				echo "0 0 1" >>"$results"
+				continue
+			fi
+			rm -rf "${vglogs:?}"/*
+			mapfile -t wrap < <(valgrind_command "$name" "$vglogs")
+			# Its last case makes SIGBUS on the main stack, which valgrind cannot grow there.
+			[ "$name" != parts ] || cmd="$cmd ': '"
+		fi
 		t0=$(date +%s%N)
 		rc=0
 		run_one "$workdir" "${wrap[*]} $cmd" "$log" || rc=$?
 		dt=$((($(date +%s%N) - t0) / 10000000))
 		read -r n p f s < <(sum_log "$log")
 		verdict=ok
-		if [ "$f" -gt 0 ]; then
+		if [ -n "$vglogs" ]; then
+			findings=$(valgrind_findings "$vglogs")
+			processes=$(find "$vglogs" -type f | wc -l)
+			[ "$processes" -gt 0 ] || findings="valgrind wrote no log"
+			if valgrind_clock "$name" && [ "$n" != 0 ] && [ "$f" -gt 0 ]; then
+				echo "    $name: $f cases missed their moment, which does not count under valgrind"
+				s=$((s + f)) f=0
+				[ "$rc" != 1 ] || rc=0
+			fi
+		fi
+		if [ -n "$vglogs" ] && [ -n "$findings" ]; then
+			printf 'valgrind:\n%s\n' "$findings" >>"$log"
+			verdict="FAILED: valgrind, see below"
+			f=$((f + 1))
+		elif [ "$f" -gt 0 ]; then
 			verdict=FAILED
 		elif [ "$rc" = 124 ] || [ "$rc" = 137 ]; then
 			verdict="FAILED: still running after $program_timeout s"
@@ -135,7 +236,7 @@ run_programs() { # BUILD MODE RESULTS
 			f=1
 		fi
 		printf '  %-28s %4d passed, %d failed, %d skipped  %3d.%02d s  %s\n' "$name" "$p" "$f" "$s" \
-			$((dt / 100)) $((dt % 100)) "$verdict"
+			$((dt / 100)) $((dt % 100)) "$verdict${vglogs:+ ($processes processes)}"
 		grep -a '^  skip ' "$log" | sed 's/^/    /' || true
 		if [ "$verdict" != ok ]; then
 			echo "  ---- $name: what failed, and the end of $log"
@@ -146,6 +247,7 @@ run_programs() { # BUILD MODE RESULTS
 		fi
 		echo "$p $f $s" >>"$results"
 	done <<<"$list"
+	[ -z "$vglogs" ] || rm -rf "$vglogs"
 	[ $any = 0 ] || touch "$results.ran"
 }
 
@@ -177,7 +279,7 @@ while [ $# -gt 0 ]; do
 	esac
 	case $1 in
 	--cc) add_words ccs "gcc clang" "$2" && shift ;;
-	--sanitize) add_words sanitizers "none address thread" "$2" && shift ;;
+	--sanitize) add_words sanitizers "none address thread valgrind" "$2" && shift ;;
 	--suite) suites_wanted="$suites_wanted $2" && shift ;;
 	--build-dir) build_dir=$2 && shift ;;
 	--style) style=1 ;;
@@ -255,10 +357,11 @@ build_of() { # CC SANITIZE
 groups=(build test)
 for c in "${configs[@]}"; do
 	case $c in
-	clang:none) groups+=(clang) ;;
+	clang:none | clang:valgrind) groups+=(clang) ;;
 	clang:*) groups+=(clang clang-sanitizers) ;;
 	esac
 done
+[[ " ${configs[*]} " != *:valgrind\ * ]] || groups+=(valgrind)
 [ $style = 0 ] || groups+=(style)
 if ! "$here/deps.sh" "${groups[@]}"; then
 	failure "something that the build needs is not installed"
@@ -311,12 +414,12 @@ fi
 configure() { # CC SANITIZE BUILD
 	local -a opts=(-Dbuildtype=debugoptimized -Dtests=true)
 	case $2 in
-	none) opts+=(-Db_sanitize=none) ;;
+	none | valgrind) opts+=(-Db_sanitize=none) ;;
 	address) opts+=('-Db_sanitize=address,undefined') ;;
 	thread) opts+=(-Db_sanitize=thread) ;;
 	esac
 	# clang puts the sanitizer's symbols into programs only, so a library cannot resolve them.
-	[ "$1:$2" = clang:none ] || [ "$1" = gcc ] || opts+=(-Db_lundef=false)
+	[[ $1 = gcc || $2 = none || $2 = valgrind ]] || opts+=(-Db_lundef=false)
 	if [ -f "$3/build.ninja" ]; then
 		meson configure "$3" "${opts[@]}"
 	else
@@ -358,11 +461,16 @@ for c in "${configs[@]}"; do
 
 	rm -f "$results.ran"
 	failed_before=$(awk '{ n += $2 } END { print n + 0 }' "$results")
-	phase "$title: programs that take their own hugepages" "$build" own env
-	phase "$title" "$build" lent "$here/hugepages.sh" with "$(hugepages_to_lend)" --
-	# The same programs must do without hugepages; no page is lent to them.
-	phase "$title: end to end without hugepages" "$build" nohuge \
-		env KVFERRY_NO_HUGEPAGES=1 KVFERRY_HUGEPAGES=0
+	if [ "$sanitize" = valgrind ]; then
+		# EAL finds no room for its hugepage tables among valgrind's own.
+		phase "$title" "$build" valgrind env KVFERRY_NO_HUGEPAGES=1 KVFERRY_HUGEPAGES=0
+	else
+		phase "$title: programs that take their own hugepages" "$build" own env
+		phase "$title" "$build" lent "$here/hugepages.sh" with "$(hugepages_to_lend)" --
+		# The same programs must do without hugepages; no page is lent to them.
+		phase "$title: end to end without hugepages" "$build" nohuge \
+			env KVFERRY_NO_HUGEPAGES=1 KVFERRY_HUGEPAGES=0
+	fi
 	if [ ! -f "$results.ran" ] &&
 		[ "$failed_before" = "$(awk '{ n += $2 } END { print n + 0 }' "$results")" ]; then
 		failure "$title: no test program ran${suites_wanted:+ (wanted:$suites_wanted)}"
