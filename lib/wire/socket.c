@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -137,6 +138,18 @@ take_fds(struct msghdr *msg, int *got, size_t cap)
 	return n;
 }
 
+static int
+fail_table_full(size_t got, struct kvf_err *err)
+{
+	struct rlimit max = {0};
+
+	getrlimit(RLIMIT_NOFILE, &max);
+	return kvf_fail(err, KVF_E_QUOTA,
+		"out of descriptors: got fds=%zu of a message that has more, open files limit=%llu "
+		"(ulimit -n)",
+		got, (unsigned long long)max.rlim_cur);
+}
+
 int
 kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int timeout_ms,
 	struct kvf_err *err)
@@ -197,6 +210,10 @@ kvf_sock_recv(int sock, void *buf, size_t cap, int *fds, uint32_t *num_fds, int 
 		return 0;
 	if ((msg.msg_flags & MSG_TRUNC) != 0)
 		return kvf_fail(err, KVF_E_PROTO, "message is longer than limit=%zu", cap);
+	/* The kernel says the same when the message has more than we look at, and when this process
+	 * may not open what it has. The latter passes. */
+	if ((msg.msg_flags & MSG_CTRUNC) != 0 && msg.msg_controllen < sizeof(ctl.buf))
+		return fail_table_full(num, err);
 	if ((msg.msg_flags & MSG_CTRUNC) != 0)
 		return kvf_fail(err, KVF_E_PROTO, "message carries more descriptors than limit=%u",
 			KVF_MSG_MAX_FDS);

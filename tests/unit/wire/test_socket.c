@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -147,6 +148,38 @@ test_too_many_fds(void)
 	n = 3;
 	CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), fds, &n, 1000, &err), 0);
 	CHECK_EQ(n, 0);
+	close_pair(sv);
+	CHECK_EQ(open_fds(), before);
+}
+
+/* Not the peer's fault, and over when somebody closes something: no PROTO. */
+static void
+test_full_table(void)
+{
+	int before = open_fds();
+	struct rlimit old, low;
+	int sv[2], fds[3];
+	struct kvf_err err;
+	uint32_t n, left;
+
+	make_pair(sv);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	for (left = 0; left < 3; left++) {
+		int lowest = dup(sv[0]);
+
+		close(lowest);
+		low = old;
+		low.rlim_cur = (rlim_t)lowest + left;
+		raw_send(sv[0], "hello", 5, 3);
+		n = 3;
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+		CHECK_EQ(kvf_sock_recv(sv[1], in, sizeof(in), fds, &n, 1000, &err), KVF_E_QUOTA);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+		CHECK_EQ(n, 0);
+		CHECK_STR_HAS(err.text, "out of descriptors");
+		CHECK_STR_HAS(err.text, "limit=");
+		CHECK_EQ(open_fds(), before + 2);
+	}
 	close_pair(sv);
 	CHECK_EQ(open_fds(), before);
 }
@@ -386,6 +419,7 @@ test_reset(void)
 static const struct suite_case cases[] = {
 	{"packets and descriptors", test_packets},
 	{"too many descriptors are closed and refused", test_too_many_fds},
+	{"a full table of descriptors", test_full_table},
 	{"a packet longer than the buffer", test_truncated},
 	{"end of stream", test_end_of_stream},
 	{"closed with something unread", test_reset},
