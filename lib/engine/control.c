@@ -59,34 +59,75 @@ watch(struct kvf_engine *e, int fd, void *tag, struct kvf_err *err)
 	return 0;
 }
 
+/* What stands at the path where we want to listen, if nobody is behind it, goes away. Only a
+ * refused connection proves that: one that is stopped, or busy with a full backlog, does not answer
+ * either, and would be cut off from all who come later. */
+static int
+make_room(struct kvf_engine *e, const struct sockaddr_un *addr, struct kvf_err *err)
+{
+	struct stat st;
+	int fd, error;
+
+	if (lstat(e->socket_path, &st) != 0)
+		return 0;
+	if (!S_ISSOCK(st.st_mode))
+		return kvf_fail(
+			err, KVF_E_EXIST, "path=%s exists and is no socket", e->socket_path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return kvf_fail_errno(err, "cannot create a socket");
+	error = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 ? 0 : errno;
+	close(fd);
+	if (error == 0 || error == EAGAIN)
+		return kvf_fail(err, KVF_E_EXIST,
+			"another kvferryd serves path=%s%s; choose another --socket",
+			e->socket_path, error == 0 ? "" : " (and accepts nobody at the moment)");
+	if (error == EPROTOTYPE)
+		return kvf_fail(err, KVF_E_EXIST,
+			"path=%s is the socket of another program; choose another --socket",
+			e->socket_path);
+	if (error != ECONNREFUSED && error != ENOENT) {
+		errno = error;
+		return kvf_fail_errno(
+			err, "cannot tell whether anybody serves path=%s", e->socket_path);
+	}
+	/* Left behind by one that died. */
+	if (unlink(e->socket_path) != 0 && errno != ENOENT)
+		return kvf_fail_errno(
+			err, "cannot remove the stale socket path=%s", e->socket_path);
+	return 0;
+}
+
+/* The path may belong to somebody else by now. */
+static void
+unlisten(struct kvf_engine *e)
+{
+	struct stat st;
+
+	if (e->listen_fd < 0)
+		return;
+	if (lstat(e->socket_path, &st) == 0 && st.st_dev == e->socket_dev &&
+		st.st_ino == e->socket_ino)
+		unlink(e->socket_path);
+	close(e->listen_fd);
+	e->listen_fd = -1;
+}
+
 static int
 listen_at(struct kvf_engine *e, struct kvf_err *err)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct stat st;
 	mode_t mask;
-	int rc, fd;
+	int rc;
 
 	if (strlen(e->socket_path) >= sizeof(addr.sun_path))
 		return kvf_fail(err, KVF_E_INVAL, "socket path length=%zu limit=%zu",
 			strlen(e->socket_path), sizeof(addr.sun_path) - 1);
 	strcpy(addr.sun_path, e->socket_path);
-	if (lstat(e->socket_path, &st) == 0) {
-		if (!S_ISSOCK(st.st_mode))
-			return kvf_fail(err, KVF_E_EXIST, "path=%s exists and is no socket",
-				e->socket_path);
-		fd = kvf_sock_connect(e->socket_path, 1000, NULL);
-		if (fd >= 0) {
-			close(fd);
-			return kvf_fail(err, KVF_E_EXIST,
-				"another kvferryd serves path=%s; choose another --socket",
-				e->socket_path);
-		}
-		/* Left behind by one that died. */
-		if (unlink(e->socket_path) != 0)
-			return kvf_fail_errno(
-				err, "cannot remove the stale socket path=%s", e->socket_path);
-	}
+	rc = make_room(e, &addr, err);
+	if (rc != 0)
+		return rc;
 	e->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (e->listen_fd < 0)
 		return kvf_fail_errno(err, "cannot create a socket");
@@ -98,12 +139,17 @@ listen_at(struct kvf_engine *e, struct kvf_err *err)
 		e->listen_fd = -1;
 		return kvf_fail_errno(err, "cannot bind the socket path=%s", e->socket_path);
 	}
+	if (lstat(e->socket_path, &st) == 0) {
+		e->socket_dev = st.st_dev;
+		e->socket_ino = st.st_ino;
+	}
+	/* Before anything else: until then it looks stale to another one that starts. */
+	if (listen(e->listen_fd, BACKLOG) != 0)
+		return kvf_fail_errno(err, "cannot listen at path=%s", e->socket_path);
 	if (e->cfg.set_owner &&
 		chown(e->socket_path, (uid_t)e->cfg.socket_uid, (gid_t)e->cfg.socket_gid) != 0)
 		return kvf_fail_errno(err, "cannot give the socket path=%s to uid=%lld gid=%lld",
 			e->socket_path, (long long)e->cfg.socket_uid, (long long)e->cfg.socket_gid);
-	if (listen(e->listen_fd, BACKLOG) != 0)
-		return kvf_fail_errno(err, "cannot listen at path=%s", e->socket_path);
 	return watch(e, e->listen_fd, &tag_listen, err);
 }
 
@@ -457,9 +503,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 	while (!e->stopped) {
 		if (atomic_load(&e->stop_requested) && stop_ms == 0) {
 			stop_ms = now_ms();
-			unlink(e->socket_path);
-			close(e->listen_fd);
-			e->listen_fd = -1;
+			unlisten(e);
 			kvf_tell_dispatcher(e, &stop);
 		}
 		if (stop_ms != 0 && now_ms() - stop_ms > STOP_LIMIT_MS + e->cfg.drain_ms)
@@ -498,10 +542,7 @@ kvf_control_fini(struct kvf_engine *e)
 			close(c->fd);
 		free(c);
 	}
-	if (e->listen_fd >= 0) {
-		unlink(e->socket_path);
-		close(e->listen_fd);
-	}
+	unlisten(e);
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);
 	if (e->spare_fd >= 0)

@@ -334,6 +334,8 @@ struct kvf_dispatcher {
 struct kvf_engine {
 	struct kvf_engine_config cfg;
 	char socket_path[108];
+	dev_t socket_dev; /* what we bound there */
+	ino_t socket_ino;
 	uint64_t generation;
 	uint64_t started_ns;
 	const struct kvf_copy_ops *ops;

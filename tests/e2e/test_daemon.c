@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -333,6 +334,66 @@ test_permissions(void)
 	}
 }
 
+/* A socket of this process at a path; `type` as for socket(). */
+static int
+bound(const char *path, int type)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0);
+	CHECK_EQ(listen(fd, 1), 0);
+	return fd;
+}
+
+/* Does not wait; -1 when the backlog is full. */
+static int
+connected(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Who does not answer at once is not dead, and what stands at the path later may be another's. */
+static void
+test_taken(void)
+{
+	char path[E2E_PATH];
+	struct e2e_engine e = {0};
+	struct stat st;
+	int fds[1024], n, fd;
+
+	if (!e2e_engine_start(&e, E2E_ARGS("--quiet")))
+		return;
+	REFUSED("EXIST: another kvferryd serves path=", "--socket", e.socket);
+	CHECK_EQ(kill(e.process.pid, SIGSTOP), 0);
+	for (n = 0; n < 1024 && (fds[n] = connected(e.socket)) >= 0;)
+		n++;
+	CHECK(n < 1024);
+	REFUSED("EXIST: another kvferryd serves path=", "--socket", e.socket);
+	CHECK_EQ(kill(e.process.pid, SIGCONT), 0);
+	while (n > 0)
+		close(fds[--n]);
+	CHECK_EQ(unlink(e.socket), 0);
+	fd = bound(e.socket, SOCK_SEQPACKET);
+	CHECK_EQ(e2e_engine_stop(&e), 0);
+	CHECK_EQ(stat(e.socket, &st), 0);
+	close(fd);
+
+	snprintf(path, sizeof(path), "%s", e2e_path("other"));
+	fd = bound(path, SOCK_STREAM);
+	REFUSED("EXIST: path=", "--socket", path);
+	CHECK_EQ(stat(path, &st), 0);
+	close(fd);
+}
+
 static const struct suite_case cases[] = {
 	{"options that make no sense are refused", test_options},
 	{"drivers that are not there are refused", test_drivers},
@@ -343,6 +404,7 @@ static const struct suite_case cases[] = {
 	{"EAL arguments after --, SIGINT, status", test_eal_arguments},
 	{"as nobody", test_nobody},
 	{"who may connect", test_permissions},
+	{"a path that another one serves", test_taken},
 };
 
 SUITE_MAIN("daemon", cases)
