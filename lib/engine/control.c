@@ -23,6 +23,8 @@
 #define REGISTER_MS   10000u /* a connection says what it wants within this */
 #define BACKLOG       128
 #define EVENTS        32
+#define ACCEPTS       16 /* in one round: less than EVENTS, so that none of them waits for others */
+#define GRUMBLES      20 /* lines in a second that peers can cause at will */
 #define STOP_LIMIT_MS 15000u
 
 struct kvf_conn {
@@ -190,6 +192,34 @@ conn_close(struct kvf_engine *e, struct kvf_conn *c)
 	e->num_conns--;
 }
 
+/* May a line be written that a peer can cause as often as it likes? Whoever may reach the socket
+ * could fill the disk otherwise. */
+static bool
+may_grumble(struct kvf_engine *e)
+{
+	return e->grumbles++ < GRUMBLES;
+}
+
+static void
+sum_grumbles(struct kvf_engine *e)
+{
+	if (e->grumbles > GRUMBLES)
+		kvf_log(e, true, "%u more lines about peers were left out, limit=%d a second",
+			e->grumbles - GRUMBLES, GRUMBLES);
+	e->grumbles = 0;
+}
+
+static void
+count_grumbles(struct kvf_engine *e)
+{
+	uint64_t second = now_ms() / 1000;
+
+	if (second == e->grumble_second)
+		return;
+	e->grumble_second = second;
+	sum_grumbles(e);
+}
+
 static void
 refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 {
@@ -200,8 +230,9 @@ refuse(struct kvf_engine *e, struct kvf_conn *c, const struct kvf_err *why)
 
 	/* The sentence only: behind its end there may be whatever was on our stack. */
 	snprintf(msg.text, sizeof(msg.text), "%s", why->text);
-	kvf_log(e, true, "refused pid=%d: %s: %s", (int)c->pid, kvf_error_name(why->code),
-		why->text);
+	if (c->ep != NULL || may_grumble(e))
+		kvf_log(e, true, "refused pid=%d: %s: %s", (int)c->pid, kvf_error_name(why->code),
+			why->text);
 	/* A peer that does not read its refusal is not waited for. */
 	kvf_sock_send(c->fd, &msg, sizeof(msg), NULL, 0, 0, NULL);
 	conn_close(e, c);
@@ -213,7 +244,8 @@ turn_away(struct kvf_engine *e)
 {
 	int fd;
 
-	kvf_log(e, true, "out of descriptors: a connection is turned away");
+	if (may_grumble(e))
+		kvf_log(e, true, "out of descriptors: a connection is turned away");
 	if (e->spare_fd >= 0)
 		close(e->spare_fd);
 	fd = accept4(e->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -241,7 +273,11 @@ welcome(const struct kvf_engine *e, const struct kvf_conn *c)
 static void
 on_accept(struct kvf_engine *e)
 {
-	for (;;) {
+	int n;
+
+	/* Who connects again and again must not keep us from those who are there; the ends of
+	 * connections are noticed between two rounds. */
+	for (n = 0; n < ACCEPTS; n++) {
 		struct kvf_err err = {0};
 		struct kvf_conn *c;
 		struct ucred cred = {0};
@@ -251,7 +287,8 @@ on_accept(struct kvf_engine *e)
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE)
 				turn_away(e);
-			else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED &&
+				 may_grumble(e))
 				kvf_log(e, true, "accept: %s", strerror(errno));
 			return;
 		}
@@ -331,7 +368,8 @@ on_register(struct kvf_engine *e, struct kvf_conn *c, const void *packet, size_t
 	out[2] = ep->doorbell_fd;
 	/* Nobody is waited for: a peer that filled its buffer with answers gets no more. */
 	if (kvf_sock_send(c->fd, &msg, sizeof(msg), out, 3, 0, &err) != 0) {
-		kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
+		if (may_grumble(e))
+			kvf_log(e, true, "welcoming %s: %s", ep->name, err.text);
 		kvf_registry_discard(e, ep);
 		conn_close(e, c);
 		return;
@@ -361,7 +399,7 @@ on_status(struct kvf_engine *e, struct kvf_conn *c)
 			(uint32_t)(sizeof(*hdr) + n), 0};
 		memcpy(hdr + 1, json, n);
 		rc = kvf_sock_send(c->fd, hdr, sizeof(*hdr) + n, NULL, 0, 0, &err);
-		if (rc != 0)
+		if (rc != 0 && may_grumble(e))
 			kvf_log(e, true, "status for pid=%d: %s", (int)c->pid, err.text);
 	}
 	free(hdr);
@@ -510,6 +548,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 			return kvf_fail(err, KVF_E_TIMEOUT,
 				"the dispatcher did not come to rest within ms=%u",
 				STOP_LIMIT_MS + e->cfg.drain_ms);
+		count_grumbles(e);
 		n = epoll_wait(e->epoll_fd, events, EVENTS, kvf_flush_notes(e) ? 1000 : 1);
 		if (n < 0 && errno != EINTR)
 			return kvf_fail_errno(err, "epoll_wait");
@@ -536,6 +575,7 @@ kvf_control_fini(struct kvf_engine *e)
 {
 	struct kvf_conn *c;
 
+	sum_grumbles(e);
 	while ((c = e->conns) != NULL) {
 		e->conns = c->next;
 		if (!c->closed)

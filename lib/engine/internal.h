@@ -360,6 +360,8 @@ struct kvf_engine {
 	/* Control's. */
 	struct kvf_conn *conns;
 	uint32_t num_conns;
+	uint32_t grumbles; /* lines about peers in this second, left out or not */
+	uint64_t grumble_second;
 	struct kvf_ep **eps;
 	uint32_t num_eps;
 	uint32_t next_ep_id;

@@ -15,6 +15,7 @@
 
 #include "common/suite.h"
 #include "e2e/member.h"
+#include "wire/message.h"
 
 #define LIMIT_MS   30000
 #define STARTUP_MS 10000 /* loose: it takes a fraction of a second */
@@ -394,6 +395,73 @@ test_taken(void)
 	close(fd);
 }
 
+static size_t
+lines_with(const char *text, const char *what)
+{
+	size_t n = 0;
+
+	for (; (text = strstr(text, what)) != NULL; text++)
+		n++;
+	return n;
+}
+
+/* Connections that are dead already are not counted against one that lives. */
+static void
+test_crowd(void)
+{
+	const struct kvf_msg_hdr ask = {
+		KVF_MSG_MAGIC, KVF_MSG_VERSION, KVF_MSG_STATUS, sizeof(ask), 0};
+	static uint8_t buf[KVF_MSG_MAX];
+	struct kvf_msg_hdr got = {0};
+	struct e2e_engine e = {0};
+	uint64_t since = 0;
+	ssize_t len = -1;
+	int i, fd;
+
+	/* 65 connections at a time */
+	if (!e2e_engine_start(&e, E2E_ARGS("--max-endpoints", "1")))
+		return;
+	CHECK_EQ(kill(e.process.pid, SIGSTOP), 0);
+	for (i = 0; i < 100; i++)
+		close(connected(e.socket));
+	fd = connected(e.socket);
+	CHECK_EQ(send(fd, &ask, sizeof(ask), MSG_NOSIGNAL), (ssize_t)sizeof(ask));
+	CHECK_EQ(kill(e.process.pid, SIGCONT), 0);
+	while ((len = recv(fd, buf, sizeof(buf), 0)) < 0 && e2e_again(&since, LIMIT_MS))
+		;
+	CHECK(len >= (ssize_t)sizeof(got));
+	memcpy(&got, buf, sizeof(got));
+	CHECK_EQ(got.type, KVF_MSG_STATUS_TEXT);
+	close(fd);
+	CHECK_EQ(e2e_engine_stop(&e), 0);
+}
+
+/* Strangers cannot fill the disk with what is said about them. */
+static void
+test_log(void)
+{
+	struct e2e_engine e = {0};
+	uint64_t since = 0;
+	uint8_t byte = 0;
+	char *log;
+	int i, fd;
+
+	if (!e2e_engine_start(&e, E2E_ARGS("--quiet")))
+		return;
+	for (i = 0; i < 3000; i++) {
+		while ((fd = connected(e.socket)) < 0 && e2e_again(&since, LIMIT_MS))
+			;
+		CHECK_EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+		close(fd);
+	}
+	CHECK_EQ(e2e_engine_stop(&e), 0);
+	log = e2e_read(e.process.err);
+	CHECK(lines_with(log, "refused pid=") >= 20);
+	CHECK(lines_with(log, "refused pid=") < 1500);
+	CHECK(lines_with(log, "more lines about peers were left out") >= 1);
+	free(log);
+}
+
 static const struct suite_case cases[] = {
 	{"options that make no sense are refused", test_options},
 	{"drivers that are not there are refused", test_drivers},
@@ -405,6 +473,8 @@ static const struct suite_case cases[] = {
 	{"as nobody", test_nobody},
 	{"who may connect", test_permissions},
 	{"a path that another one serves", test_taken},
+	{"a crowd of dead connections", test_crowd},
+	{"lines that peers cause are limited", test_log},
 };
 
 SUITE_MAIN("daemon", cases)
