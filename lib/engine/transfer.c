@@ -44,28 +44,29 @@ unqueue(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	leg->queued = false;
 }
 
+/* Has the leg something to plan, as far as its phase goes? A phase begins when all legs of the
+ * receiver are through with the one before. */
+static bool
+may_plan(const struct kvf_leg *leg)
+{
+	switch (leg->phase) {
+	case KVF_PHASE_TOKENS:
+		return leg->chunk != NULL;
+	case KVF_PHASE_STATE:
+		return leg->dst->tokens_left == 0;
+	case KVF_PHASE_AUX:
+		return leg->dst->state_left == 0;
+	default:
+		return false;
+	}
+}
+
 void
 kvf_leg_wake(struct kvf_dispatcher *d, struct kvf_leg *leg)
 {
-	if (leg->queued || leg->stopped || leg->planned || leg->outstanding >= LEG_SEGMENTS)
-		return;
-	switch (leg->phase) {
-	case KVF_PHASE_TOKENS:
-		if (leg->chunk == NULL)
-			return;
-		break;
-	case KVF_PHASE_STATE:
-		if (leg->dst->tokens_left != 0)
-			return;
-		break;
-	case KVF_PHASE_AUX:
-		if (leg->dst->state_left != 0)
-			return;
-		break;
-	default:
-		return;
-	}
-	enqueue(d, leg);
+	if (!leg->queued && !leg->stopped && !leg->planned && leg->outstanding < LEG_SEGMENTS &&
+		may_plan(leg))
+		enqueue(d, leg);
 }
 
 void
@@ -172,14 +173,16 @@ kvf_chunks_retire(struct kvf_dispatcher *d, struct kvf_part *send)
 
 static void phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg);
 
-/* All legs of the receiver have come to the same phase. Those without anything in it are through
- * with it at once. */
+/* All legs of the receiver have come to `phase`. Those without anything in it are through with it
+ * at once; the last one of them takes all to the phase after it. */
 static void
-next_phase(struct kvf_dispatcher *d, struct kvf_part *dst)
+next_phase(struct kvf_dispatcher *d, struct kvf_part *dst, uint8_t phase)
 {
 	struct kvf_leg *leg;
 
 	for (leg = dst->legs; leg != NULL; leg = leg->dst_next) {
+		if (leg->phase != phase)
+			continue;
 		if ((leg->classes & 1u << kvf_phase_class(leg->phase)) != 0)
 			kvf_leg_wake(d, leg);
 		else if (!leg->stopped)
@@ -201,12 +204,12 @@ phase_done(struct kvf_dispatcher *d, struct kvf_leg *leg)
 	case KVF_PHASE_TOKENS:
 		leg->phase = KVF_PHASE_STATE;
 		if (--dst->tokens_left == 0)
-			next_phase(d, dst);
+			next_phase(d, dst, KVF_PHASE_STATE);
 		break;
 	case KVF_PHASE_STATE:
 		leg->phase = KVF_PHASE_AUX;
 		if (--dst->state_left == 0)
-			next_phase(d, dst);
+			next_phase(d, dst, KVF_PHASE_AUX);
 		break;
 	default:
 		leg->phase = KVF_PHASE_DONE;
@@ -240,9 +243,10 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 
 		unqueue(d, leg);
 		worked = true;
-		/* Since it was queued, a segment of another leg's may have taken it along. */
+		/* Since it was queued, a segment of another leg's may have taken it along, to the
+		 * end of its tokens even; what it does next is not to be begun before its time. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
-			(leg->phase == KVF_PHASE_TOKENS && leg->chunk == NULL && !leg->planned))
+			(!leg->planned && !may_plan(leg)))
 			continue;
 		if (!leg->planned && kvf_segment_fill(d, leg, slot)) {
 			d->free_slots &= ~(UINT64_C(1) << index);

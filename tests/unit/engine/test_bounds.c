@@ -44,11 +44,11 @@ init(void)
 }
 
 /* A posting with one list of pages first, first + 1, ...; count 0: no list. */
-static void
-post(uint32_t g, uint8_t op, uint64_t room, uint64_t seq, uint64_t start, uint64_t tokens,
-	uint64_t total, uint32_t first, uint32_t count)
+static struct kvf_sqe *
+post_by(uint32_t g, uint32_t rank, uint8_t op, uint64_t room, uint64_t seq, uint64_t start,
+	uint64_t tokens, uint64_t total, uint32_t first, uint32_t count)
 {
-	struct kvf_ep *ep = &eng.eps[g][0]->ep;
+	struct kvf_ep *ep = &eng.eps[g][rank]->ep;
 	uint32_t tail = atomic_load(&ep->ring.hdr->sq_tail),
 		 *arena = (uint32_t *)(void *)ep->ring.arena;
 	struct kvf_sqe *s = &ep->ring.sq[tail % ep->ring.sq_entries];
@@ -68,6 +68,14 @@ post(uint32_t g, uint8_t op, uint64_t room, uint64_t seq, uint64_t start, uint64
 	for (i = 0; i < count; i++)
 		arena[i] = first + i;
 	atomic_store(&ep->ring.hdr->sq_tail, tail + 1);
+	return s;
+}
+
+static void
+post(uint32_t g, uint8_t op, uint64_t room, uint64_t seq, uint64_t start, uint64_t tokens,
+	uint64_t total, uint32_t first, uint32_t count)
+{
+	post_by(g, 0, op, room, seq, start, tokens, total, first, count);
 }
 
 /* Until the ring is read; the completions are taken. */
@@ -533,6 +541,82 @@ test_completions_in_turns(void)
 	end();
 }
 
+static void
+with_aux(struct kvf_sqe *s, uint32_t slot)
+{
+	s->lists[s->num_lists++] = (struct kvf_sq_list){.list = 2, .count = 1, .ids = {slot}};
+}
+
+static uint8_t
+status_of(uint32_t g, uint32_t rank)
+{
+	const struct stepped_ep *e = eng.eps[g][rank];
+
+	return e->num_seen != 0 ? e->seen[e->num_seen - 1].status : KVF_BOOTSTRAPPING;
+}
+
+/*
+ * The second sender's last chunk has nothing for the first receiver: the leg between the two comes
+ * to its end while another leg is planned, and its last copy ends while it still waits in a queue
+ * that is longer than one round. It must not go on to state and aux before the first sender is
+ * through with its tokens, or be counted twice: the receiver would have "succeeded" without its
+ * aux.
+ */
+static void
+test_taken_along_in_a_long_queue(void)
+{
+	static const struct stepped_shape bands = {.page_tokens = 2,
+		.layers = 1,
+		.row_bytes = 16,
+		.sharded = true,
+		.band = true,
+		.aux = true};
+	static const struct stepped_shape dealt = {
+		.page_tokens = 2, .layers = 1, .row_bytes = 16, .sharded = true, .aux = true};
+	uint64_t room;
+	uint32_t i;
+
+	init();
+	stepped_group(&eng, Q, KVF_PREFILL, 1, "q");
+	stepped_group(&eng, E, KVF_DECODE, 1, "e");
+	stepped_group(&eng, P, KVF_PREFILL, 2, "p");
+	stepped_group(&eng, D, KVF_DECODE, 2, "d");
+	stepped_add(&eng, Q, 0, &plain); /* first, so that its postings are read first */
+	stepped_add(&eng, E, 0, &plain);
+	for (i = 0; i < 2; i++) {
+		stepped_add(&eng, P, i, &bands);
+		stepped_add(&eng, D, i, &dealt);
+	}
+	/* 8 tokens: p[0] has 0 to 3, p[1] the others; d[0] gets the even ones. */
+	with_aux(post_by(D, 0, KVF_OP_RECV, 1, 1, 0, 0, 8, 0, 2), 0);
+	with_aux(post_by(D, 1, KVF_OP_RECV, 1, 1, 0, 0, 8, 0, 2), 0);
+	post_by(P, 1, KVF_OP_SEND, 1, 1, 0, 7, 8, 0, 2);
+	for (room = 2; room < 9; room++)
+		post(E, KVF_OP_RECV, room, room, 0, 0, 1, (uint32_t)room - 2, 1);
+	post(Q, KVF_OP_SEND, 2, 2, 0, 0, 1, 0, 0); /* the link of the two */
+	eng.hold = true;
+	run(10);
+	post(Q, KVF_OP_SEND, 2, 2, 0, 1, 1, 0, 1);
+	for (room = 3; room < 9; room++)
+		post(Q, KVF_OP_SEND, room, room, 0, 1, 1, (uint32_t)room - 2, 1);
+	with_aux(post_by(P, 1, KVF_OP_SEND, 1, 1, 7, 1, 8, 1, 1), 0);
+	eng.hold = false;
+	run(50);
+	with_aux(post_by(P, 0, KVF_OP_SEND, 1, 1, 0, 8, 8, 0, 2), 0);
+	run(50);
+	for (i = 0; i < 2; i++) {
+		CHECK_EQ(status_of(P, i), KVF_SUCCESS);
+		CHECK_EQ(status_of(D, i), KVF_SUCCESS);
+	}
+	/* 8 tokens and 2 aux, and 7 tokens in 2 layers. */
+	CHECK_EQ(eng.executed, 8 + 2 + 7 * 2);
+	for (i = 0; i < 2; i++) {
+		stepped_kill(&eng, eng.eps[P][i]);
+		stepped_kill(&eng, eng.eps[D][i]);
+	}
+	end();
+}
+
 static const struct suite_case cases[] = {
 	{"chunks of no token: bounded memory", test_chunks_of_nothing_are_bounded},
 	{"chunks of no token: bounded work", test_chunks_of_nothing_hold_nobody_up},
@@ -543,6 +627,7 @@ static const struct suite_case cases[] = {
 	{"legs end while they stand in the queue", test_legs_end_in_the_queue},
 	{"notes wait their turn", test_notes_wait_their_turn},
 	{"completions go out in portions", test_completions_in_turns},
+	{"taken along in a long queue", test_taken_along_in_a_long_queue},
 };
 
 SUITE_MAIN("bounds", cases)
