@@ -49,7 +49,8 @@ enum kvf_error {
 	KVF_E_DRIVER = -29,      /**< the copy driver asked for is not there */
 	KVF_E_DEVICE = -30,      /**< a copy failed on its device */
 	KVF_E_SYS = -31,         /**< a system call failed; the sentence has errno */
-	KVF_E_KEY = -32,         /**< the two ends showed different room keys */
+	KVF_E_KEY = -32,         /**< not returned: ends with different keys never meet, and nobody
+				      learns that there was another one */
 	KVF_E_POOL_LOST = -33,   /**< memory of a pool was taken away under the engine */
 	KVF_E_BUSY = -34,        /**< copies may still touch it: wait until drained */
 	KVF_E_VERIFY = -35,      /**< bytes read back after the copy differ from the source's */
