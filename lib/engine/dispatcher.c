@@ -434,6 +434,7 @@ kvf_dispatcher_main(void *arg)
 	uint32_t idle = 0, i;
 
 	d->hz = rte_get_tsc_hz();
+	kvf_timers_init(d);
 	spin = d->hz / 1000000 * SPIN_US;
 	d->now = idle_since = expected = rte_rdtsc();
 	while (!at_rest) {

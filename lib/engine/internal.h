@@ -319,6 +319,7 @@ struct kvf_dispatcher {
 	struct kvf_part *sweep_head, *sweep_tail;
 	struct kvf_part *timers[KVF_TIMER_SLOTS]; /* by deadline; see timer.c */
 	uint64_t timer_tick;                      /* of the slot that is looked at next */
+	uint32_t timer_shift;                     /* TSC cycles to ticks */
 	struct kvf_link_slot *links;
 	bool untold;         /* some link has rooms that have not heard of it */
 	bool unburied;       /* dead endpoints can be buried further at once */
@@ -451,6 +452,7 @@ bool kvf_room_ep_reap(struct kvf_dispatcher *d, struct kvf_ep *ep);
 bool kvf_room_ep_gone(struct kvf_dispatcher *d, struct kvf_ep *ep); /* true: nothing refers to it */
 
 /* timer.c */
+void kvf_timers_init(struct kvf_dispatcher *d);                      /* d->hz is known */
 void kvf_timer_set(struct kvf_dispatcher *d, struct kvf_part *part); /* by what it waits for now */
 void kvf_timer_drop(struct kvf_part *part);
 void kvf_timers_run(struct kvf_dispatcher *d);

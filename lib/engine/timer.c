@@ -9,8 +9,15 @@
  */
 #include "engine/internal.h"
 
-#define TICK_SHIFT 23   /* TSC cycles: 2 to 8 ms, without a division */
-#define PER_RUN    4096 /* parts; the others a tick later */
+#define TICK_US 4000 /* about */
+#define PER_RUN 4096 /* parts; the others a tick later */
+
+void
+kvf_timers_init(struct kvf_dispatcher *d)
+{
+	/* A power of two: a division would cost as much as all else here. */
+	d->timer_shift = 63 - (uint32_t)__builtin_clzll(d->hz / 1000000 * TICK_US | 1);
+}
 
 static uint64_t
 since(const struct kvf_part *p)
@@ -41,7 +48,7 @@ kvf_timer_set(struct kvf_dispatcher *d, struct kvf_part *p)
 {
 	/* 32 bits of milliseconds: nothing overflows. */
 	uint64_t due = since(p) + (d->hz / 1000) * limit_ms(p);
-	uint64_t tick = (due >> TICK_SHIFT) + 1, last = d->timer_tick + KVF_TIMER_SLOTS - 1;
+	uint64_t tick = (due >> d->timer_shift) + 1, last = d->timer_tick + KVF_TIMER_SLOTS - 1;
 	struct kvf_part **slot;
 
 	kvf_timer_drop(p);
@@ -77,7 +84,7 @@ look_at(struct kvf_dispatcher *d, struct kvf_part *p)
 void
 kvf_timers_run(struct kvf_dispatcher *d)
 {
-	uint64_t now = d->now >> TICK_SHIFT;
+	uint64_t now = d->now >> d->timer_shift;
 	struct kvf_part *p;
 	uint32_t n = 0;
 

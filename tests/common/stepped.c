@@ -215,6 +215,7 @@ stepped_init(struct stepped *r)
 	d->copier = &sh->copiers[0];
 	d->copy = sh;
 	d->hz = 1000000000;
+	kvf_timers_init(d);
 	d->hash_seed = 42;
 	d->free_slots = KVF_SLOTS_ALL;
 	d->eps = calloc(64, sizeof(struct kvf_ep *));

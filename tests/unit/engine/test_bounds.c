@@ -617,6 +617,38 @@ test_taken_along_in_a_long_queue(void)
 	end();
 }
 
+/* Deadlines near, far, and past the end of the wheel: never early, and at most two ticks late. */
+static void
+test_deadlines(void)
+{
+	static const uint32_t ms[] = {1, 40, 99, 1000, 66000, 70000, 200000, 3600000, UINT32_MAX};
+	const uint64_t tick = 2 * 8 * MS; /* a tick is 4 ms at most, the look at it 1 ms */
+	uint64_t due, start;
+	uint32_t i, n = sizeof(ms) / sizeof(ms[0]);
+
+	init();
+	begin(NULL);
+	run(2);
+	start = eng.now;
+	for (i = 0; i < n; i++)
+		post_by(P, 0, KVF_OP_SEND, 10 + i, 1 + i, 0, 1, 1, 0, 1)->bootstrap_timeout_ms =
+			ms[i];
+	run(2);
+	for (i = 0; i < n; i++) {
+		due = start + ms[i] * MS;
+		/* In jumps, as an engine that sleeps sees it. */
+		while (eng.now + 500 * MS < due)
+			stepped_step(&eng, (due - eng.now) / 2);
+		if (eng.now < due - MS)
+			stepped_step(&eng, due - MS - eng.now);
+		CHECK(seen(P, 1 + i) == NULL || seen(P, 1 + i)->status == KVF_BOOTSTRAPPING);
+		while (eng.now < due + tick)
+			stepped_step(&eng, MS);
+		CHECK(seen(P, 1 + i) != NULL && seen(P, 1 + i)->status == KVF_FAILED);
+	}
+	end();
+}
+
 static const struct suite_case cases[] = {
 	{"chunks of no token: bounded memory", test_chunks_of_nothing_are_bounded},
 	{"chunks of no token: bounded work", test_chunks_of_nothing_hold_nobody_up},
@@ -628,6 +660,7 @@ static const struct suite_case cases[] = {
 	{"notes wait their turn", test_notes_wait_their_turn},
 	{"completions go out in portions", test_completions_in_turns},
 	{"taken along in a long queue", test_taken_along_in_a_long_queue},
+	{"deadlines near and far", test_deadlines},
 };
 
 SUITE_MAIN("bounds", cases)
