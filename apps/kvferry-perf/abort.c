@@ -183,6 +183,7 @@ static int
 run(struct aborts *g, struct kvf_err *err)
 {
 	uint64_t all = (uint64_t)g->o->warmup_iter + g->o->num_iter, n = 0, until;
+	uint64_t limit = app_now_ns() + g->o->timeout_s * 1000000000ull;
 	uint32_t i, cooling = UINT32_MAX;
 	double us, peer_us;
 	int rc = 0;
@@ -200,8 +201,14 @@ run(struct aborts *g, struct kvf_err *err)
 		if (rc != 0 || g->slots[cooling].state != OPEN)
 			continue;
 		rc = abort_one(g, cooling, (uint32_t)(n & 1), &us, &peer_us, err);
+		if (rc == 0 && us < 0 && app_now_ns() > limit)
+			return app_fail(err, KVF_E_TIMEOUT,
+				"no room was met under way within timeout=%u s, %" PRIu64
+				" had ended: more tokens or layers make them longer",
+				g->o->timeout_s, g->too_late);
 		if (rc != 0 || us < 0)
 			continue;
+		limit = app_now_ns() + g->o->timeout_s * 1000000000ull;
 		if (n >= g->o->warmup_iter) {
 			g->us[n - g->o->warmup_iter] = us;
 			g->peer_us[n - g->o->warmup_iter] = peer_us;
@@ -276,9 +283,8 @@ int
 perf_abort(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err)
 {
 	struct aborts g = {.o = o};
-	struct kvf_err end;
 	uint64_t pages;
-	int rc, stopped;
+	int rc;
 
 	perf_clock_init();
 	rc = perf_session_cpus(&g.session, o, err);
@@ -290,11 +296,7 @@ perf_abort(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *e
 		printf("%" PRIu64 "\n", pages);
 	else if (rc == 0)
 		rc = with_field(&g, err);
-	stopped = perf_session_stop(&g.session, &end);
-	if (rc == 0 && stopped != 0) {
-		rc = stopped;
-		*err = end;
-	}
+	rc = perf_session_end(&g.session, rc, err);
 	perf_field_free(&g.field);
 	free(g.us);
 	free(g.slots);

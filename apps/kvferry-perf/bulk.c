@@ -462,9 +462,8 @@ perf_bulk_pieces(
 	const struct perf_options *o, uint64_t piece, uint64_t *mismatches, struct kvf_err *err)
 {
 	struct bulk b = {.o = o, .piece = piece};
-	struct kvf_err end;
 	uint64_t pages;
-	int rc, stopped;
+	int rc;
 
 	rc = perf_session_cpus(&b.session, o, err);
 	if (rc == 0)
@@ -473,11 +472,7 @@ perf_bulk_pieces(
 		printf("%" PRIu64 "\n", pages);
 	else if (rc == 0)
 		rc = with_field(&b, err);
-	stopped = perf_session_stop(&b.session, &end);
-	if (rc == 0 && stopped != 0) {
-		rc = stopped;
-		*err = end;
-	}
+	rc = perf_session_end(&b.session, rc, err);
 	perf_pieces_free(&b.pieces);
 	perf_field_free(&b.field);
 	free(b.seconds);

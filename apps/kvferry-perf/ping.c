@@ -489,9 +489,8 @@ int
 perf_latency(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err)
 {
 	struct ping g = {.o = o};
-	struct kvf_err end;
 	uint64_t pages;
-	int rc, stopped;
+	int rc;
 
 	perf_clock_init();
 	rc = perf_session_cpus(&g.session, o, err);
@@ -503,11 +502,7 @@ perf_latency(const struct perf_options *o, uint64_t *mismatches, struct kvf_err 
 		printf("%" PRIu64 "\n", pages);
 	else if (rc == 0)
 		rc = with_field(&g, err);
-	stopped = perf_session_stop(&g.session, &end);
-	if (rc == 0 && stopped != 0) {
-		rc = stopped;
-		*err = end;
-	}
+	rc = perf_session_end(&g.session, rc, err);
 	perf_pieces_free(&g.pieces);
 	perf_field_free(&g.field);
 	free(g.us);

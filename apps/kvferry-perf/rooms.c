@@ -393,10 +393,9 @@ int
 perf_rooms(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *err)
 {
 	struct rooms g = {.o = o};
-	struct kvf_err end;
 	uint64_t pages = 0;
 	uint32_t i;
-	int rc, stopped;
+	int rc;
 
 	perf_clock_init();
 	rc = perf_session_cpus(&g.session, o, err);
@@ -408,11 +407,7 @@ perf_rooms(const struct perf_options *o, uint64_t *mismatches, struct kvf_err *e
 		printf("%" PRIu64 "\n", pages);
 	else if (rc == 0)
 		rc = with_fields(&g, err);
-	stopped = perf_session_stop(&g.session, &end);
-	if (rc == 0 && stopped != 0) {
-		rc = stopped;
-		*err = end;
-	}
+	rc = perf_session_end(&g.session, rc, err);
 	for (i = 0; g.fields != NULL && i < o->endpoints; i++)
 		perf_field_free(&g.fields[i]);
 	free(g.fields);

@@ -179,12 +179,17 @@ perf_session_start(struct perf_session *s, bool small, struct kvf_err *err)
 }
 
 int
-perf_session_stop(struct perf_session *s, struct kvf_err *err)
+perf_session_end(struct perf_session *s, int rc, struct kvf_err *err)
 {
-	int rc = app_engine_stop(&s->engine, err);
+	struct kvf_err end;
+	int stopped = app_engine_stop(&s->engine, &end);
 
 	if (s->socket == s->socket_buf)
 		unlink(s->socket_buf);
+	if (rc == 0 && stopped != 0) {
+		rc = stopped;
+		*err = end;
+	}
 	return rc;
 }
 

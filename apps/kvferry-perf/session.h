@@ -42,7 +42,8 @@ struct perf_counters {
 int perf_session_cpus(struct perf_session *s, const struct perf_options *o, struct kvf_err *err);
 /* Starts or finds the engine. `small`: its memory on 4 KiB pages. */
 int perf_session_start(struct perf_session *s, bool small, struct kvf_err *err);
-int perf_session_stop(struct perf_session *s, struct kvf_err *err);
+/* Ends it whatever happened before; rc and *err keep what went wrong first. */
+int perf_session_end(struct perf_session *s, int rc, struct kvf_err *err);
 int perf_session_counters(
 	const struct perf_session *s, struct perf_counters *c, struct kvf_err *err);
 
