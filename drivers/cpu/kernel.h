@@ -9,6 +9,7 @@
 #ifndef KVF_DRIVERS_CPU_KERNEL_H
 #define KVF_DRIVERS_CPU_KERNEL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,11 +29,12 @@
 #define KVF_CPU_LONG_ROW   4096u
 #define KVF_CPU_AHEAD_LONG 8192u
 
-/* The same for people; kvferryd prints it when it starts. */
-#define KVF_CPU_TABLE "memcpy below 128 B, then 128 B a turn, from 4096 B on 384"
-
 /* Non-temporal stores move whole lines; below this a row is mostly head and tail. */
 #define KVF_CPU_STREAM_ROW 128u
+
+/* The same for people; kvferryd prints it when it starts. */
+#define KVF_CPU_TABLE "memcpy below 128 B, then 128 B a turn, from 4096 B on 384"
+static_assert(KVF_CPU_STREAM_ROW == 128 && KVF_CPU_LONG_ROW == 4096, "KVF_CPU_TABLE says so");
 
 /* A batch smaller than this is sooner done with ordinary stores, which need not reach memory before
  * it can be reported. */

@@ -185,10 +185,11 @@ describe(const struct kvf_copy_drv *d, bool measured, const struct kvf_copy_caps
 {
 	const char *how = measured ? "measured" : "given";
 
-	if (d->from == NEVER)
+	if (measured && d->from == NEVER)
 		snprintf(caps->detail, sizeof(caps->detail),
-			"%s alone: %s is slower at all sizes (measured); %.40s",
-			d->ops[SMALL]->name, d->ops[LARGE]->name, large->detail);
+			"%s alone: %s is slower up to bytes=%u (measured); %.40s",
+			d->ops[SMALL]->name, d->ops[LARGE]->name, sizes[NUM_SIZES - 1],
+			large->detail);
 	else
 		snprintf(caps->detail, sizeof(caps->detail),
 			"%s, %s for pieces from bytes=%" PRIu64 " (%s); %.40s", d->ops[SMALL]->name,
