@@ -58,8 +58,7 @@ struct kvf_lists {
 /* A posting being read out of a ring, bounded work at a time. */
 struct kvf_intake {
 	bool active;
-	uint32_t list; /* index into sqe.lists */
-	uint32_t pos;
+	uint32_t list;      /* index into sqe.lists */
 	struct kvf_sqe sqe; /* private copy */
 	struct kvf_lists lists;
 	struct kvf_err err; /* first refusal; code 0: none */

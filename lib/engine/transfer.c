@@ -243,8 +243,7 @@ kvf_transfer_plan(struct kvf_dispatcher *d)
 
 		unqueue(d, leg);
 		worked = true;
-		/* Since it was queued, a segment of another leg's may have taken it along, to the
-		 * end of its tokens even; what it does next is not to be begun before its time. */
+		/* Since it was queued, a segment of another leg's may have taken it along. */
 		if (leg->stopped || leg->outstanding >= LEG_SEGMENTS ||
 			(!leg->planned && !may_plan(leg)))
 			continue;
