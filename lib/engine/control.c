@@ -549,7 +549,7 @@ kvf_control_run(struct kvf_engine *e, struct kvf_err *err)
 				"the dispatcher did not come to rest within ms=%u",
 				STOP_LIMIT_MS + e->cfg.drain_ms);
 		count_grumbles(e);
-		n = epoll_wait(e->epoll_fd, events, EVENTS, kvf_flush_notes(e) ? 1000 : 1);
+		n = epoll_wait(e->epoll_fd, events, EVENTS, kvf_flush_dispatcher(e) ? 1000 : 1);
 		if (n < 0 && errno != EINTR)
 			return kvf_fail_errno(err, "epoll_wait");
 		for (i = 0; i < n; i++) {

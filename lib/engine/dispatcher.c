@@ -54,7 +54,7 @@ kvf_ep_fault(struct kvf_dispatcher *d, struct kvf_ep *ep, const struct kvf_err *
 	ep->faulted = true;
 	ep->fault = *why;
 	/* Control closes the connection; the usual way of a dead endpoint follows. */
-	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	kvf_tell_control(d->engine, &note);
 }
 
 static bool
@@ -220,7 +220,7 @@ bury(struct kvf_dispatcher *d)
 			continue;
 		}
 		d->eps[i] = d->eps[--d->num_eps];
-		kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+		kvf_tell_control(d->engine, &note);
 	}
 }
 
@@ -264,7 +264,7 @@ anything_waits(struct kvf_dispatcher *d)
 {
 	uint32_t i;
 
-	if (rte_ring_count(d->engine->to_dispatcher) != 0)
+	if (rte_ring_count(d->engine->to_dispatcher) != 0 || d->engine->for_control.head != NULL)
 		return true;
 	for (i = 0; i < d->num_eps; i++) {
 		struct kvf_ep *ep = d->eps[i];
@@ -376,6 +376,7 @@ kvf_dispatcher_step(struct kvf_dispatcher *d, uint64_t now, bool *at_rest)
 		take_notes(d);
 		worked = true;
 	}
+	(void)kvf_flush_control(d->engine);
 	if (d->unburied) {
 		bury(d);
 		worked = true;
@@ -460,6 +461,10 @@ kvf_dispatcher_main(void *arg)
 	for (i = 0; i < d->num_eps; i++)
 		atomic_store_explicit(
 			&d->eps[i]->ring.hdr->engine_stopped, 1, memory_order_release);
-	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	kvf_tell_control(d->engine, &note);
+	/* If control does not read any more, nobody waits for this either. */
+	expected = rte_rdtsc() + d->hz / 1000 * STOP_FLUSH_MS;
+	while (!kvf_flush_control(d->engine) && rte_rdtsc() < expected)
+		rte_pause();
 	return 0;
 }

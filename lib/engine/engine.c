@@ -14,6 +14,7 @@
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
+#include <rte_pause.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
@@ -312,7 +313,9 @@ join_lcores(struct kvf_engine *e)
 	if (!e->stopped && e->launched == e->num_lcores) {
 		struct kvf_note stop = {.type = NOTE_STOP};
 
-		kvf_note_send(e->to_dispatcher, e->notes_fd, &stop);
+		kvf_tell_dispatcher(e, &stop);
+		while (!kvf_flush_dispatcher(e))
+			rte_pause(); /* it reads in every round */
 		rte_eal_wait_lcore(e->lcore_ids[0]);
 	}
 	atomic_store(&e->copy->stop, true);
@@ -340,8 +343,11 @@ kvf_engine_free(struct kvf_engine *e)
 	while (e->to_dispatcher != NULL && kvf_note_take(e->to_dispatcher, &note))
 		if (note.type == NOTE_LINK)
 			kvf_link_free(note.link);
-	while (kvf_note_unsent(e, &note))
+	while (kvf_outbox_take(&e->for_dispatcher, &note))
 		if (note.type == NOTE_LINK)
+			kvf_link_free(note.link);
+	while (kvf_outbox_take(&e->for_control, &note))
+		if (note.type == NOTE_LINK_FREE)
 			kvf_link_free(note.link);
 	if (e->disp != NULL) {
 		for (l = e->disp->links; l != NULL; l = l->next)

@@ -331,6 +331,11 @@ struct kvf_dispatcher {
 	alignas(64) struct kvf_totals totals;
 };
 
+/* Notes that found their ring full; see notes.c. */
+struct kvf_outbox {
+	struct kvf_unsent *head, *tail;
+};
+
 struct kvf_engine {
 	struct kvf_engine_config cfg;
 	char socket_path[108];
@@ -343,7 +348,8 @@ struct kvf_engine {
 	struct kvf_copy_caps caps;
 	struct rte_ring *to_dispatcher;
 	struct rte_ring *to_control;
-	int notes_fd;   /* eventfd: notes for the dispatcher */
+	struct kvf_outbox for_control; /* the dispatcher's */
+	int notes_fd;                  /* eventfd: notes for the dispatcher */
 	int bells_fd;   /* epoll: what wakes the dispatcher, notes_fd and all doorbells */
 	int control_fd; /* eventfd: wakes control */
 	int epoll_fd;
@@ -368,21 +374,22 @@ struct kvf_engine {
 	uint64_t next_generation;
 	struct kvf_ep_group *groups;
 	uint32_t num_groups;
-	struct kvf_want *wants;                       /* links that wait for complete groups */
-	struct kvf_unsent *unsent_head, *unsent_tail; /* notes; see notes.c */
+	struct kvf_want *wants; /* links that wait for complete groups */
+	struct kvf_outbox for_dispatcher;
 };
 
 /* notes.c */
 #define KVF_NOTES 16384 /* in a ring */
-void kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note);
 /* For what may be dropped when the other side is far behind. */
 void kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note);
 bool kvf_note_take(struct rte_ring *ring, struct kvf_note *note);
-/* Control's way of sending: never waits. What finds the ring full goes out later, in order. */
-void kvf_tell_dispatcher(struct kvf_engine *e, const struct kvf_note *note);
-bool kvf_flush_notes(struct kvf_engine *e); /* true: nothing is left */
-/* Takes back the first one that is left; false: none. */
-bool kvf_note_unsent(struct kvf_engine *e, struct kvf_note *note);
+/* Neither waits: what finds the ring full goes out with a later call, in order. */
+void kvf_tell_dispatcher(struct kvf_engine *e, const struct kvf_note *note); /* control */
+void kvf_tell_control(struct kvf_engine *e, const struct kvf_note *note);    /* dispatcher */
+bool kvf_flush_dispatcher(struct kvf_engine *e); /* control; true: nothing is left */
+bool kvf_flush_control(struct kvf_engine *e);    /* dispatcher; the same */
+/* Takes out the first note that is kept; false: none. */
+bool kvf_outbox_take(struct kvf_outbox *box, struct kvf_note *note);
 /* What passes through a ring, or is left by a thread that ends, is written before the first and
  * read after the second. */
 void kvf_hand_over(void);

@@ -22,7 +22,7 @@ free_slot(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 	if (slot->link != NULL) {
 		struct kvf_note note = {.type = NOTE_LINK_FREE, .link = slot->link};
 
-		kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+		kvf_tell_control(d->engine, &note);
 	}
 	kvf_slab_free(&d->slab, slot, sizeof(*slot));
 }
@@ -68,7 +68,7 @@ want(struct kvf_dispatcher *d, struct kvf_link_slot *slot)
 	struct kvf_note note = {
 		.type = NOTE_LINK_WANT, .prefill = slot->prefill, .decode = slot->decode};
 
-	kvf_note_send(d->engine->to_control, d->engine->control_fd, &note);
+	kvf_tell_control(d->engine, &note);
 }
 
 void
@@ -175,7 +175,7 @@ kvf_link_note(struct kvf_dispatcher *d, const struct kvf_note *note)
 		/* Nobody waits for it any more. */
 		struct kvf_note back = {.type = NOTE_LINK_FREE, .link = note->link};
 
-		kvf_note_send(d->engine->to_control, d->engine->control_fd, &back);
+		kvf_tell_control(d->engine, &back);
 		return;
 	}
 	slot->link = note->link;

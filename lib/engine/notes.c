@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Notes between control and dispatcher. Each way is a ring; when it is full the dispatcher waits,
- * as control always goes on reading, and control keeps the note for later, as it may allocate. So
- * the two never wait for each other.
+ * Notes between control and dispatcher. Each way is a ring; what finds it full is kept by the
+ * sender and goes out later, in order, so neither ever waits for the other. (The dispatcher
+ * allocates for that, which it does nowhere else once warm: only when thousands of notes stand
+ * already.)
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -52,13 +53,6 @@ put(struct rte_ring *ring, int fd, const struct kvf_note *note)
 }
 
 void
-kvf_note_send(struct rte_ring *ring, int fd, const struct kvf_note *note)
-{
-	while (!put(ring, fd, note))
-		rte_pause();
-}
-
-void
 kvf_note_try(struct rte_ring *ring, int fd, const struct kvf_note *note)
 {
 	if (rte_ring_count(ring) <= KVF_NOTES / 2)
@@ -74,51 +68,73 @@ kvf_note_take(struct rte_ring *ring, struct kvf_note *note)
 	return true;
 }
 
-void
-kvf_tell_dispatcher(struct kvf_engine *e, const struct kvf_note *note)
-{
-	struct kvf_unsent *u;
-
-	if (kvf_flush_notes(e) && put(e->to_dispatcher, e->notes_fd, note))
-		return;
-	u = malloc(sizeof(*u));
-	if (u == NULL) {
-		/* Without memory there is no other way: what stands before it goes first. */
-		while (!kvf_flush_notes(e))
-			rte_pause();
-		kvf_note_send(e->to_dispatcher, e->notes_fd, note);
-		return;
-	}
-	*u = (struct kvf_unsent){.note = *note};
-	if (e->unsent_head == NULL)
-		e->unsent_head = u;
-	else
-		e->unsent_tail->next = u;
-	e->unsent_tail = u;
-}
-
-bool
-kvf_flush_notes(struct kvf_engine *e)
+static bool
+flush(struct rte_ring *ring, int fd, struct kvf_outbox *box)
 {
 	struct kvf_note note;
 
-	while (e->unsent_head != NULL) {
-		if (!put(e->to_dispatcher, e->notes_fd, &e->unsent_head->note))
+	while (box->head != NULL) {
+		if (!put(ring, fd, &box->head->note))
 			return false;
-		(void)kvf_note_unsent(e, &note);
+		(void)kvf_outbox_take(box, &note);
 	}
 	return true;
 }
 
-bool
-kvf_note_unsent(struct kvf_engine *e, struct kvf_note *note)
+static void
+tell(struct rte_ring *ring, int fd, struct kvf_outbox *box, const struct kvf_note *note)
 {
-	struct kvf_unsent *u = e->unsent_head;
+	struct kvf_unsent *u;
+
+	while (!flush(ring, fd, box) || !put(ring, fd, note)) {
+		u = malloc(sizeof(*u));
+		if (u != NULL) {
+			*u = (struct kvf_unsent){.note = *note};
+			if (box->head == NULL)
+				box->head = u;
+			else
+				box->tail->next = u;
+			box->tail = u;
+			return;
+		}
+		/* Without memory there is no other way than to wait. */
+		rte_pause();
+	}
+}
+
+void
+kvf_tell_dispatcher(struct kvf_engine *e, const struct kvf_note *note)
+{
+	tell(e->to_dispatcher, e->notes_fd, &e->for_dispatcher, note);
+}
+
+bool
+kvf_flush_dispatcher(struct kvf_engine *e)
+{
+	return flush(e->to_dispatcher, e->notes_fd, &e->for_dispatcher);
+}
+
+void
+kvf_tell_control(struct kvf_engine *e, const struct kvf_note *note)
+{
+	tell(e->to_control, e->control_fd, &e->for_control, note);
+}
+
+bool
+kvf_flush_control(struct kvf_engine *e)
+{
+	return flush(e->to_control, e->control_fd, &e->for_control);
+}
+
+bool
+kvf_outbox_take(struct kvf_outbox *box, struct kvf_note *note)
+{
+	struct kvf_unsent *u = box->head;
 
 	if (u == NULL)
 		return false;
 	*note = u->note;
-	e->unsent_head = u->next;
+	box->head = u->next;
 	free(u);
 	return true;
 }

@@ -342,7 +342,7 @@ stepped_add(struct stepped *r, uint32_t index, uint32_t rank, const struct stepp
 	r->num_eps++;
 	r->eps[index][rank] = e;
 	note.ep = ep;
-	kvf_note_send(r->engine.to_dispatcher, -1, &note);
+	kvf_tell_dispatcher(&r->engine, &note);
 	return e;
 }
 
@@ -357,7 +357,7 @@ stepped_kill(struct stepped *r, struct stepped_ep *e)
 	e->ep.group->members[e->ep.rank] = NULL;
 	e->ep.group->joined--;
 	r->eps[e->group][e->ep.rank] = NULL;
-	kvf_note_send(r->engine.to_dispatcher, -1, &note);
+	kvf_tell_dispatcher(&r->engine, &note);
 }
 
 static void
@@ -375,7 +375,7 @@ drop_wants(struct stepped *r, const struct kvf_ep_group *g)
 		}
 		r->num_wants--;
 		memcpy(r->wants[i], r->wants[r->num_wants], sizeof(r->wants[i]));
-		kvf_note_send(r->engine.to_dispatcher, -1, &note);
+		kvf_tell_dispatcher(&r->engine, &note);
 	}
 }
 
@@ -419,7 +419,7 @@ serve_wants(struct stepped *r)
 			note.link = NULL;
 		r->num_wants--;
 		memcpy(r->wants[i], r->wants[r->num_wants], sizeof(r->wants[i]));
-		kvf_note_send(r->engine.to_dispatcher, -1, &note);
+		kvf_tell_dispatcher(&r->engine, &note);
 	}
 }
 

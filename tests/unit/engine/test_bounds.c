@@ -498,14 +498,38 @@ test_notes_wait_their_turn(void)
 	for (i = 0; i < 2 * KVF_NOTES; i++)
 		kvf_tell_dispatcher(&eng.engine, &note); /* of a link that nobody wants */
 	kvf_tell_dispatcher(&eng.engine, &stop);
-	CHECK(!kvf_flush_notes(&eng.engine));
+	CHECK(!kvf_flush_dispatcher(&eng.engine));
 	stepped_step(&eng, 1000);
 	CHECK(!eng.disp->stopping);
-	for (i = 0; i < 1000 && !kvf_flush_notes(&eng.engine); i++)
+	for (i = 0; i < 1000 && !kvf_flush_dispatcher(&eng.engine); i++)
 		stepped_step(&eng, 1000);
 	CHECK(i > 0 && i < 1000);
 	stepped_step(&eng, 1000);
 	CHECK(eng.disp->stopping);
+	end();
+}
+
+/* The other way: the dispatcher does not wait for a control that is busy. */
+static void
+test_notes_to_a_busy_control(void)
+{
+	struct kvf_note note = {.type = NOTE_WARN};
+	uint32_t i, next = 0;
+
+	init();
+	begin(NULL);
+	for (i = 0; i < 2 * KVF_NOTES; i++) {
+		note.reserved = i;
+		kvf_tell_control(&eng.engine, &note);
+	}
+	for (i = 0; i < 1000 && next < 2 * KVF_NOTES; i++) {
+		while (kvf_note_take(eng.engine.to_control, &note))
+			CHECK_EQ(note.reserved, next++);
+		stepped_step(&eng, 1000); /* sends what was kept */
+	}
+	CHECK_EQ(next, 2 * KVF_NOTES);
+	CHECK(i > 1);
+	CHECK(eng.engine.for_control.head == NULL);
 	end();
 }
 
@@ -658,6 +682,7 @@ static const struct suite_case cases[] = {
 	{"very long rows are cut into columns", test_long_rows_are_cut},
 	{"legs end while they stand in the queue", test_legs_end_in_the_queue},
 	{"notes wait their turn", test_notes_wait_their_turn},
+	{"notes to a busy control", test_notes_to_a_busy_control},
 	{"completions go out in portions", test_completions_in_turns},
 	{"taken along in a long queue", test_taken_along_in_a_long_queue},
 	{"deadlines near and far", test_deadlines},
