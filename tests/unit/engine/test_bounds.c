@@ -375,33 +375,9 @@ test_long_rows_are_cut(void)
 }
 
 static void
-post_whole(uint32_t g, uint32_t rank, uint8_t op, uint64_t seq, uint64_t start, uint64_t tokens,
-	uint64_t total, uint32_t first, uint32_t count, uint32_t aux)
+with_aux(struct kvf_sqe *s, uint32_t slot)
 {
-	struct stepped_ep *e = eng.eps[g][rank];
-	uint32_t tail = atomic_load(&e->ep.ring.hdr->sq_tail), i;
-	struct kvf_sqe *s = &e->ep.ring.sq[tail % e->ep.ring.sq_entries];
-	uint8_t *ids = e->ep.ring.arena + 64 * (tail % 16);
-
-	*s = (struct kvf_sqe){.op = op,
-		.room = seq,
-		.seq = seq,
-		.start = start,
-		.tokens = tokens,
-		.total = total,
-		.bootstrap_timeout_ms = 1000000,
-		.waiting_timeout_ms = 1000000,
-		.num_lists = 2};
-	s->lists[0] = (struct kvf_sq_list){.list = 0, .count = count};
-	if (count > KVF_SQ_IDS)
-		s->lists[0].arena_off = 64 * (tail % 16);
-	else
-		ids = (uint8_t *)s->lists[0].ids;
-	for (i = 0; i < count; i++)
-		memcpy(ids + 4 * i, &(uint32_t){first + i}, 4);
-	s->lists[1] = (struct kvf_sq_list){
-		.list = 2, .count = start + tokens == total || op == KVF_OP_RECV, .ids = {aux}};
-	atomic_store(&e->ep.ring.hdr->sq_tail, tail + 1);
+	s->lists[s->num_lists++] = (struct kvf_sq_list){.list = 2, .count = 1, .ids = {slot}};
 }
 
 /*
@@ -433,14 +409,19 @@ test_legs_end_in_the_queue(void)
 		eng.disp->free_slots = KVF_SLOTS_ALL >> (KVF_SLOTS - suite_range(&rand, 9, 12));
 		for (r = 0; r < 4; r++) {
 			for (k = 0; k < 2; k++) {
-				post_whole(D, k, KVF_OP_RECV, seq + 1 + r, 0, 0, 2, r, 1, r);
-				post_whole(P, k, KVF_OP_SEND, seq + 1 + r, 0, 1, 2, 2 * r, 1, r);
+				with_aux(post_by(D, k, KVF_OP_RECV, seq + 1 + r, seq + 1 + r, 0, 0,
+						 2, r, 1),
+					r);
+				post_by(P, k, KVF_OP_SEND, seq + 1 + r, seq + 1 + r, 0, 1, 2, 2 * r,
+					1);
 			}
 		}
 		run(20);
 		for (r = 0; r < 4; r++, seq++)
 			for (k = 0; k < 2; k++)
-				post_whole(P, k, KVF_OP_SEND, seq + 1, 1, 1, 2, 2 * r + 1, 1, r);
+				with_aux(post_by(P, k, KVF_OP_SEND, seq + 1, seq + 1, 1, 1, 2,
+						 2 * r + 1, 1),
+					r);
 		for (i = 0; i < 400; i++) {
 			eng.hold = i < 8 && suite_range(&rand, 0, 1) != 0;
 			run(1);
@@ -463,8 +444,8 @@ test_legs_end_in_the_queue(void)
 		}
 		for (r = 0; r < 4; r++)
 			for (k = 0; k < 2; k++) {
-				post_whole(P, k, KVF_OP_RELEASE, seq - r, 0, 0, 0, 0, 0, 0);
-				post_whole(D, k, KVF_OP_RELEASE, seq - r, 0, 0, 0, 0, 0, 0);
+				post_by(P, k, KVF_OP_RELEASE, seq - r, seq - r, 0, 0, 0, 0, 0);
+				post_by(D, k, KVF_OP_RELEASE, seq - r, seq - r, 0, 0, 0, 0, 0);
 			}
 		run(20);
 		for (k = 0; k < 2; k++) {
@@ -563,12 +544,6 @@ test_completions_in_turns(void)
 	CHECK(i < 200);
 	CHECK(most > 0 && most <= 1024);
 	end();
-}
-
-static void
-with_aux(struct kvf_sqe *s, uint32_t slot)
-{
-	s->lists[s->num_lists++] = (struct kvf_sq_list){.list = 2, .count = 1, .ids = {slot}};
 }
 
 static uint8_t
