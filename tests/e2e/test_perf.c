@@ -306,6 +306,7 @@ test_idle(void)
 		CHECK_EQ(integer(r, "mismatches"), 0);
 		json_decref(r);
 	}
+	json_decref(reports("idle", 1, E2E_ARGS("idle", SKELETON, SMALL)));
 	/* A busy engine takes a core, whatever else this machine does: some of it at least. */
 	r = reports("idle", 1, E2E_ARGS("idle", "--busy", SMALL));
 	if (r != NULL) {
@@ -325,6 +326,14 @@ test_abort(void)
 	if (r != NULL) {
 		CHECK_EQ(integer(r, "aborts"), 30);
 		positive(json_object_get(r, "peer"), "p99_us");
+		json_decref(r);
+	}
+	r = reports("abort", 1,
+		E2E_ARGS("abort", SKELETON, SMALL, "--layers", "8", "--tokens", "1024",
+			"--num-iter", "10"));
+	if (r != NULL) {
+		CHECK_STR_HAS(json_string_value(json_object_get(r, "driver")), "dmadev");
+		CHECK_EQ(integer(r, "aborts"), 10);
 		json_decref(r);
 	}
 }
